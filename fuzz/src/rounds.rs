@@ -67,6 +67,7 @@ impl RoundSetting {
                 tasks: false,
             },
             extensions: None,
+            meta: None,
             log_level: self.has(5).then_some(LogLevel::Debug),
             wants_progress: self.has(5),
             source: FixedSource::new(7),

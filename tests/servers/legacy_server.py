@@ -2,6 +2,7 @@
 """A server of the revision 2025-11-25, written with the Python SDK of its time (mcp 1.30.0).
 
     legacy_server.py --http     on a port of 127.0.0.1 that is free; prints `listening on URL`
+    legacy_server.py --sse      the same, over the HTTP+SSE transport of 2024-11-05
     legacy_server.py --stdio    over standard input and output, until the input ends
 
 What it offers is what every server in this folder offers: see README.md. It asks while the call runs, with requests
@@ -10,11 +11,15 @@ of its own. `pay` refuses with -32042 until a page that this program serves has 
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import sys
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from threading import Thread
+from typing import Annotated
 
 import anyio
 import uvicorn
@@ -22,6 +27,9 @@ from mcp import UrlElicitationRequiredError
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.shared.message import ServerMessageMetadata
 from mcp.types import (
+    CallToolResult,
+    Completion,
+    CompletionArgument,
     CreateMessageResult,
     ElicitRequestURLParams,
     ListRootsRequest,
@@ -29,13 +37,19 @@ from mcp.types import (
     SamplingMessage,
     ServerRequest,
     TextContent,
+    Tool,
+    ToolUseContent,
 )
 from pydantic import BaseModel, Field
+from starlette.applications import Starlette
 
 server = FastMCP("legacy-restaurant", log_level="WARNING")
 
 # How often something was done that must not be done twice.
 effects = 0
+
+# Numbers the calls of `counter` in this process.
+numbers = count(1)
 
 # The accounts that are connected: their pages were visited.
 connected: set[str] = set()
@@ -61,6 +75,12 @@ class Dish(BaseModel):
 
 class Name(BaseModel):
     name: str
+
+
+class Meal(BaseModel):
+    dish: str
+    price: float
+    tags: list[str]
 
 
 class Page(BaseHTTPRequestHandler):
@@ -180,6 +200,19 @@ async def suggest(about: str, ctx: Context) -> str:
     return f"the model {opinion.model} said: {text_of(opinion)}"
 
 
+@server.tool()
+async def suggest_with_tools(about: str, ctx: Context) -> str:
+    """Asks the model, which may use a tool."""
+    message = SamplingMessage(role="user", content=TextContent(type="text", text=f"What about {about}?"))
+    schema = {"type": "object", "properties": {"country": {"type": "string"}}}
+    tools = [Tool(name="list_wines", description="Lists wines", inputSchema=schema)]
+    opinion = await ctx.session.create_message(
+        [message], max_tokens=100, tools=tools, related_request_id=ctx.request_id
+    )
+    [used] = [block for block in opinion.content_as_list if isinstance(block, ToolUseContent)]
+    return f"the model called {used.name}({used.input['country']})"
+
+
 @server.tool(name="list_places")
 async def list_places(ctx: Context) -> str:
     """Lists places."""
@@ -199,6 +232,57 @@ async def pay(account: str) -> str:
         raise UrlElicitationRequiredError([params])
     did_something()
     return f"paid from {account}"
+
+
+@server.tool()
+async def echo(text: str) -> str:
+    """Repeats a text."""
+    return text
+
+
+@server.tool()
+async def slow(seconds: float, ctx: Context) -> str:
+    """Reports progress in four steps."""
+    for step in range(1, 5):
+        await ctx.report_progress(step, 4, f"step {step}")
+        await anyio.sleep(seconds / 4)
+    return "served"
+
+
+@server.tool()
+async def log(ctx: Context) -> str:
+    """Logs two messages."""
+    await ctx.info("The kitchen is open.")
+    await ctx.warning("The kitchen closes soon.")
+    return "logged"
+
+
+@server.tool()
+async def counter() -> str:
+    """Counts the calls of this tool in this process."""
+    return json.dumps({"count": next(numbers), "pid": os.getpid()})
+
+
+@server.tool()
+async def fail() -> CallToolResult:
+    """Fails."""
+    return CallToolResult(content=[TextContent(type="text", text="the kitchen is closed")], isError=True)
+
+
+@server.tool()
+async def structured() -> Annotated[CallToolResult, Meal]:
+    """The meal of the day."""
+    return CallToolResult(
+        content=[TextContent(type="text", text="fish for 12.5")],
+        structuredContent=Meal(dish="fish", price=12.5, tags=["fresh", "local"]).model_dump(),
+        _meta={"com.example/kitchen": "open"},
+    )
+
+
+@server.completion()
+async def complete(reference: object, argument: CompletionArgument, context: object) -> Completion:
+    known = {"style": ["warmly", "wittily", "briefly"], "day": ["monday", "tuesday"]}
+    return Completion(values=[value for value in known[argument.name] if value.startswith(argument.value)])
 
 
 @server.prompt()
@@ -221,10 +305,10 @@ async def diary(day: str, ctx: Context) -> str:
     return f"{name} on {day}"
 
 
-def serve_http() -> None:
+def serve_http(app: Starlette, path: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        print(f"listening on http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
-        config = uvicorn.Config(server.streamable_http_app(), log_level="warning")
+        print(f"listening on http://127.0.0.1:{listener.getsockname()[1]}{path}", flush=True)
+        config = uvicorn.Config(app, log_level="warning")
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -234,6 +318,8 @@ if __name__ == "__main__":
         case ["--stdio"]:
             server.run("stdio")
         case ["--http"]:
-            serve_http()
+            serve_http(server.streamable_http_app(), "/mcp")
+        case ["--sse"]:
+            serve_http(server.sse_app(), "/sse")
         case _:
-            sys.exit("usage: legacy_server.py --http | --stdio")
+            sys.exit("usage: legacy_server.py --http | --sse | --stdio")

@@ -9,9 +9,11 @@
 // The packages are found through the link `node_modules` that scripts/tools puts beside this file.
 
 import { createServer } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { toNodeHandler } from '@modelcontextprotocol/node';
 import {
     acceptedContent,
+    completable,
     createMcpHandler,
     createRequestStateCodec,
     inputRequired,
@@ -24,6 +26,9 @@ import * as z from 'zod';
 
 // How often something was done that must not be done twice.
 let effects = 0;
+
+// How often `counter` was called in this process.
+let calls = 0;
 
 // The key is known, so that a server that is started anew reads what the one before it wrote.
 const states = createRequestStateCodec({ key: 'a key that is as public as this file' });
@@ -38,17 +43,30 @@ const NIGHTS = z.object({ nights: z.number().int().min(1) });
 const DISH = z.object({ dish: z.string() });
 const NAME = z.object({ name: z.string() });
 
+const MEAL = z.object({ dish: z.string(), price: z.number(), tags: z.array(z.string()) });
+
+const STYLES = ['warmly', 'wittily', 'briefly'];
+const DAYS = ['monday', 'tuesday'];
+const LIST_WINES = {
+    name: 'list_wines',
+    description: 'Lists wines',
+    inputSchema: { type: 'object', properties: { country: { type: 'string' } } }
+};
+
 const text = (said) => ({ content: [{ type: 'text', text: String(said) }] });
 
 const form = (message, requestedSchema) => inputRequired.elicit({ message, requestedSchema });
 
-const model = (question) =>
+const model = (question, tools) =>
     inputRequired.createMessage({
         messages: [{ role: 'user', content: { type: 'text', text: question } }],
-        maxTokens: 100
+        maxTokens: 100,
+        ...(tools && { tools })
     });
 
 const ask = (inputRequests) => inputRequired({ inputRequests });
+
+const startingWith = (values) => (value) => values.filter((known) => known.startsWith(value));
 
 const namesOf = (roots) => roots.map((root) => root.name).join(', ');
 
@@ -115,11 +133,45 @@ function suggest({ about }, { mcpReq }) {
     return text(`the model ${answer.result.model} said: ${answer.result.content.text}`);
 }
 
+function suggestWithTools({ about }, { mcpReq }) {
+    const answer = inputResponse(mcpReq.inputResponses, 'opinion');
+    if (answer.kind === 'missing') return ask({ opinion: model(`What about ${about}?`, [LIST_WINES]) });
+    const used = [answer.result.content].flat().find((block) => block.type === 'tool_use');
+    return text(`the model called ${used.name}(${used.input.country})`);
+}
+
 function listPlaces(_arguments, { mcpReq }) {
     const answer = inputResponse(mcpReq.inputResponses, 'places');
     if (answer.kind === 'missing') return ask({ places: inputRequired.listRoots() });
     return text(namesOf(answer.roots));
 }
+
+async function slow({ seconds }, { mcpReq }) {
+    const progressToken = mcpReq._meta?.progressToken;
+    for (let step = 1; step <= 4; step += 1) {
+        const params = { progressToken, progress: step, total: 4, message: `step ${step}` };
+        if (progressToken !== undefined) await mcpReq.notify({ method: 'notifications/progress', params });
+        await sleep((seconds * 1000) / 4);
+    }
+    return text('served');
+}
+
+async function log(_arguments, { mcpReq }) {
+    await mcpReq.log('info', 'The kitchen is open.');
+    await mcpReq.log('warning', 'The kitchen closes soon.');
+    return text('logged');
+}
+
+function counter() {
+    calls += 1;
+    return text(JSON.stringify({ count: calls, pid: process.pid }));
+}
+
+const structured = () => ({
+    ...text('fish for 12.5'),
+    structuredContent: { dish: 'fish', price: 12.5, tags: ['fresh', 'local'] },
+    _meta: { 'com.example/kitchen': 'open' }
+});
 
 function greeting({ style }, { mcpReq }) {
     const name = acceptedContent(mcpReq.inputResponses, 'name', NAME)?.name;
@@ -134,21 +186,30 @@ function diary(uri, { day }, { mcpReq }) {
 }
 
 function restaurant() {
-    const server = new McpServer({ name: 'npm-restaurant', version: '1' }, { requestState: { verify: states.verify } });
+    const options = { capabilities: { logging: {} }, requestState: { verify: states.verify } };
+    const server = new McpServer({ name: 'npm-restaurant', version: '1' }, options);
     const numbers = z.object({ a: z.number().int(), b: z.number().int() });
     server.registerTool('add', { description: 'Adds', inputSchema: numbers }, ({ a, b }) => text(a + b));
     server.registerTool('effects', { description: 'Counts what was done' }, () => text(effects));
     const nothing = z.object({});
-    const tools = { book_table: bookTable, plan_trip: planTrip, order_dinner: orderDinner, sign_in: signIn, list_places: listPlaces };
+    const tools = { book_table: bookTable, plan_trip: planTrip, order_dinner: orderDinner, sign_in: signIn, list_places: listPlaces, log, counter };
     for (const [name, handler] of Object.entries(tools)) {
         server.registerTool(name, { description: name, inputSchema: nothing }, handler);
     }
-    server.registerTool('suggest', { description: 'Asks the model', inputSchema: z.object({ about: z.string() }) }, suggest);
-    server.registerPrompt('greeting', { description: 'Greets', argsSchema: z.object({ style: z.string() }) }, greeting);
+    const topic = z.object({ about: z.string() });
+    server.registerTool('suggest', { description: 'Asks the model', inputSchema: topic }, suggest);
+    server.registerTool('suggest_with_tools', { description: 'Lets the model use a tool', inputSchema: topic }, suggestWithTools);
+    server.registerTool('echo', { description: 'Repeats', inputSchema: z.object({ text: z.string() }) }, (said) => text(said.text));
+    server.registerTool('slow', { description: 'Waits', inputSchema: z.object({ seconds: z.number() }) }, slow);
+    server.registerTool('fail', { description: 'Fails' }, () => ({ ...text('the kitchen is closed'), isError: true }));
+    server.registerTool('structured', { description: 'The meal of the day', outputSchema: MEAL }, structured);
+    const style = completable(z.string(), startingWith(STYLES));
+    server.registerPrompt('greeting', { description: 'Greets', argsSchema: z.object({ style }) }, greeting);
     server.registerResource('menu', 'restaurant://menu', { mimeType: 'text/plain' }, (uri) => ({
         contents: [{ uri: uri.href, mimeType: 'text/plain', text: 'fish, cheese' }]
     }));
-    server.registerResource('diary', new ResourceTemplate('restaurant://diary/{day}', { list: undefined }), {}, diary);
+    const days = new ResourceTemplate('restaurant://diary/{day}', { list: undefined, complete: { day: startingWith(DAYS) } });
+    server.registerResource('diary', days, {}, diary);
     return server;
 }
 

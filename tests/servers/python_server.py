@@ -10,16 +10,24 @@ resolvers; what those cannot ask, and prompts and resources, by hand.
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import sys
+from itertools import count
 from typing import Annotated, Literal
 
+import anyio
 import uvicorn
 from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
 from mcp.server.mcpserver import Context, Elicit, ListRoots, MCPServer, Resolve, Sample
 from mcp.server.request_state import RequestStateSecurity
 from mcp.types import (
+    CallToolResult,
+    Completion,
+    CompletionArgument,
     CreateMessageResult,
+    CreateMessageResultWithTools,
     ElicitRequest,
     ElicitRequestFormParams,
     ElicitRequestURLParams,
@@ -29,6 +37,8 @@ from mcp.types import (
     ListRootsResult,
     SamplingMessage,
     TextContent,
+    Tool,
+    ToolUseContent,
 )
 from pydantic import BaseModel, Field
 
@@ -42,6 +52,9 @@ server = MCPServer(
 
 # How often something was done that must not be done twice.
 effects = 0
+
+# Numbers the calls of `counter` in this process.
+numbers = count(1)
 
 
 class Booking(BaseModel):
@@ -66,14 +79,20 @@ class Name(BaseModel):
     name: str
 
 
+class Meal(BaseModel):
+    dish: str
+    price: float
+    tags: list[str]
+
+
 def did_something() -> None:
     global effects
     effects += 1
 
 
-def model(question: str) -> Sample:
+def model(question: str, tools: list[Tool] | None = None) -> Sample:
     message = SamplingMessage(role="user", content=TextContent(type="text", text=question))
-    return Sample([message], max_tokens=100)
+    return Sample([message], max_tokens=100, tools=tools)
 
 
 def names_of(roots: ListRootsResult) -> str:
@@ -107,6 +126,11 @@ async def ask_wine() -> Sample:
 
 async def ask_opinion(about: str) -> Sample:
     return model(f"What about {about}?")
+
+
+async def ask_with_tools(about: str) -> Sample:
+    schema = {"type": "object", "properties": {"country": {"type": "string"}}}
+    return model(f"What about {about}?", [Tool(name="list_wines", description="Lists wines", input_schema=schema)])
 
 
 async def ask_places() -> ListRoots:
@@ -172,9 +196,69 @@ async def suggest(about: str, opinion: Annotated[CreateMessageResult, Resolve(as
 
 
 @server.tool()
+async def suggest_with_tools(
+    about: str, opinion: Annotated[CreateMessageResultWithTools, Resolve(ask_with_tools)]
+) -> str:
+    """Asks the model, which may use a tool."""
+    [used] = [block for block in opinion.content_as_list if isinstance(block, ToolUseContent)]
+    return f"the model called {used.name}({used.input['country']})"
+
+
+@server.tool()
 async def list_places(places: Annotated[ListRootsResult, Resolve(ask_places)]) -> str:
     """Lists places."""
     return names_of(places)
+
+
+@server.tool()
+async def echo(text: str) -> str:
+    """Repeats a text."""
+    return text
+
+
+@server.tool()
+async def slow(seconds: float, ctx: Context) -> str:
+    """Reports progress in four steps."""
+    for step in range(1, 5):
+        await ctx.report_progress(step, 4, f"step {step}")
+        await anyio.sleep(seconds / 4)
+    return "served"
+
+
+@server.tool()
+async def log(ctx: Context) -> str:
+    """Logs two messages."""
+    await ctx.info("The kitchen is open.")
+    await ctx.warning("The kitchen closes soon.")
+    return "logged"
+
+
+@server.tool()
+async def counter() -> str:
+    """Counts the calls of this tool in this process."""
+    return json.dumps({"count": next(numbers), "pid": os.getpid()})
+
+
+@server.tool()
+async def fail() -> CallToolResult:
+    """Fails."""
+    return CallToolResult(content=[TextContent(type="text", text="the kitchen is closed")], is_error=True)
+
+
+@server.tool()
+async def structured() -> Annotated[CallToolResult, Meal]:
+    """The meal of the day."""
+    return CallToolResult(
+        content=[TextContent(type="text", text="fish for 12.5")],
+        structured_content=Meal(dish="fish", price=12.5, tags=["fresh", "local"]).model_dump(),
+        _meta={"com.example/kitchen": "open"},
+    )
+
+
+@server.completion()
+async def complete(reference: object, argument: CompletionArgument, context: object) -> Completion:
+    known = {"style": ["warmly", "wittily", "briefly"], "day": ["monday", "tuesday"]}
+    return Completion(values=[value for value in known[argument.name] if value.startswith(argument.value)])
 
 
 def ask_name(message: str) -> InputRequest:

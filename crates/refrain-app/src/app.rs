@@ -1,15 +1,23 @@
 //! The program around a server: its name, its commands and its flags.
 
+use crate::config::{Settings, UncheckedConfig};
 use crate::error::program;
 use crate::instance::InstanceFlags;
-use crate::{AppError, BuildEndpoint, config, keys, print_error, serve, tasks, worker};
+use crate::serve::ServeOptions;
+use crate::setup::{BuildSetup, Setup};
+use crate::store::StoreUrl;
+use crate::{
+    AppError, BuildEndpoint, EndpointFlags, config, keys, print_error, serve, tasks, worker,
+};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use refrain::server::ServerBuilder;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::process::ExitCode;
 
-type BuildServer<F> = dyn Fn(&F) -> Result<ServerBuilder, AppError>;
-
-/// A program that runs the server of a [`ServerBuilder`]. `F` are flags that it adds to `serve` and `worker`.
+/// A program that runs the server of a [`ServerBuilder`]. `F` are flags that it adds to `serve` and `worker`, `C` are tables
+/// that it adds to the configuration file.
 ///
 /// ```no_run
 /// use refrain::prelude::*;
@@ -30,11 +38,14 @@ type BuildServer<F> = dyn Fn(&F) -> Result<ServerBuilder, AppError>;
 ///     app.main()
 /// }
 /// ```
-pub struct App<F: Args = NoFlags> {
+pub struct App<F: Args = NoFlags, C = NoSettings> {
     /// The program's name, as in `NAME serve`.
     pub(crate) name: &'static str,
     version: Option<&'static str>,
-    pub(crate) build: Box<BuildServer<F>>,
+    /// The program's own settings with their defaults.
+    own_settings: &'static str,
+    pub(crate) default_store: StoreUrl,
+    pub(crate) build: Box<dyn BuildSetup<F, C>>,
     pub(crate) build_endpoint: Option<Box<BuildEndpoint<F>>>,
 }
 
@@ -42,11 +53,15 @@ pub struct App<F: Args = NoFlags> {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct NoFlags {}
 
+/// No further settings.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct NoSettings {}
+
 /// The commands of every program. A program with more commands flattens this into its own `clap::Subcommand`.
 #[derive(Subcommand)]
 pub enum Command<F: Args = NoFlags> {
     /// Serve clients over HTTP, or over standard input and output.
-    Serve(Box<serve::ServeOptions<F>>),
+    Serve(Box<serve::ServeCommand<F>>),
     /// Run tasks without serving clients.
     Worker(Box<InstanceFlags<F>>),
     /// List, show, cancel and requeue the tasks in a store (for operators).
@@ -82,12 +97,81 @@ impl<F: Args> App<F> {
         name: &'static str,
         build: impl Fn(&F) -> Result<ServerBuilder, AppError> + 'static,
     ) -> Self {
+        Self::configured(name, "", async move |flags: &F, _| build(flags))
+    }
+}
+
+impl<F: Args, C: Serialize + DeserializeOwned> App<F, C> {
+    /// The program for the server that `build` returns for the flags `F` and the program's own settings `C`. `build` runs
+    /// inside the tokio runtime. It returns a [`ServerBuilder`], or a [`Setup`] with work to do at start and stop.
+    ///
+    /// `settings` is printed by `config defaults`. It contains all tables of `C` with their settings and defaults; settings
+    /// without a default are commented out with `# `. A key in upper case stands for any key. `C` has the same tables as
+    /// fields; its structs should have `deny_unknown_fields`. `config check` prints them as they are serialized.
+    ///
+    /// ```no_run
+    /// use refrain::prelude::*;
+    /// use refrain_app::{App, NoFlags};
+    /// use serde::{Deserialize, Serialize};
+    /// use std::collections::BTreeMap;
+    ///
+    /// const SETTINGS: &str = r#"
+    /// [weather]
+    /// refresh_seconds = 60                  # between two forecasts
+    ///
+    /// # [cities.NAME]
+    /// # latitude = 59.9                     # in degrees
+    /// # alias = "capital"                   # another name
+    /// "#;
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Config {
+    ///     weather: Weather,
+    ///     #[serde(default)]
+    ///     cities: BTreeMap<String, City>,
+    /// }
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// #[serde(deny_unknown_fields, expecting = "a table")]
+    /// struct Weather {
+    ///     refresh_seconds: u64,
+    /// }
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// #[serde(deny_unknown_fields, expecting = "a table")]
+    /// struct City {
+    ///     latitude: f64,
+    ///     alias: Option<String>,
+    /// }
+    ///
+    /// fn main() -> std::process::ExitCode {
+    ///     let app = App::configured("weather", SETTINGS, async |_: &NoFlags, config: Config| {
+    ///         let cities: Vec<String> = config.cities.into_keys().collect();
+    ///         Ok(Server::builder("weather", "1.0").title(cities.join(", ")))
+    ///     });
+    ///     app.main()
+    /// }
+    /// ```
+    pub fn configured<S: Into<Setup>>(
+        name: &'static str,
+        settings: &'static str,
+        build: impl AsyncFn(&F, C) -> Result<S, AppError> + 'static,
+    ) -> Self {
+        let build = async move |flags: &F, config: C| build(flags, config).await.map(S::into);
         Self {
             name,
             version: None,
+            own_settings: settings,
+            default_store: StoreUrl::default(),
             build: Box::new(build),
             build_endpoint: None,
         }
+    }
+
+    /// The store if neither a flag nor the file nor the environment sets one. Without this, `sqlite:refrain.db`.
+    pub fn default_store(mut self, url: &str) -> Self {
+        self.default_store = url.to_owned().into();
+        self
     }
 
     /// Parses the command line, runs the command and prints its error. Returns the exit code of the process.
@@ -104,14 +188,48 @@ impl<F: Args> App<F> {
         })
     }
 
+    /// Reads the program's own settings from a configuration file, and checks the whole file.
+    pub fn read_settings(&self, file: &Path) -> Result<C, AppError> {
+        let settings = Settings::new(self.name, self.own_settings)?;
+        let (_, own) = UncheckedConfig::<C>::read(&settings, file)?.check()?;
+        Ok(own)
+    }
+
+    /// Serves clients like the command `serve`, without drafts. For a program with its own command for that:
+    ///
+    /// ```no_run
+    /// use clap::Parser;
+    /// use refrain::prelude::*;
+    /// use refrain_app::{App, NoFlags, ServeOptions};
+    ///
+    /// #[derive(Parser)]
+    /// enum Command {
+    ///     /// Serve the weather.
+    ///     Weather(Box<ServeOptions>),
+    /// }
+    ///
+    /// fn main() -> Result<std::process::ExitCode, refrain_app::AppError> {
+    ///     let Command::Weather(options) = Command::parse();
+    ///     let app = App::with_flags("program weather", |_: &NoFlags| {
+    ///         Ok(Server::builder("weather", "1.0"))
+    ///     });
+    ///     app.default_store("memory:").serve(&options)
+    /// }
+    /// ```
+    pub fn serve(&self, options: &ServeOptions<F>) -> Result<ExitCode, AppError> {
+        let settings = Settings::new(self.name, self.own_settings)?;
+        serve::run(self, &settings, options, &EndpointFlags::default())
+    }
+
     /// Runs one command.
     pub fn run(&self, command: Command<F>) -> Result<ExitCode, AppError> {
+        let settings = Settings::new(self.name, self.own_settings)?;
         match command {
-            Command::Serve(options) => serve::run(self, &options),
-            Command::Worker(flags) => worker::run(self, &flags),
-            Command::Tasks(options) => tasks::run(self.name, &options),
+            Command::Serve(command) => command.run(self, &settings),
+            Command::Worker(flags) => worker::run(self, &settings, &flags),
+            Command::Tasks(options) => tasks::run(self, &settings, &options),
             Command::Keys(options) => keys::run(options),
-            Command::Config(options) => config::run(&options),
+            Command::Config(options) => config::run::<C>(&settings, &options),
         }
     }
 }

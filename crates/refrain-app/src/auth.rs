@@ -56,7 +56,7 @@ pub(crate) struct AuthFlags {
 }
 
 impl AuthFlags {
-    pub(crate) fn override_settings(&self, config: &mut UncheckedConfig) {
+    pub(crate) fn override_settings<C>(&self, config: &mut UncheckedConfig<C>) {
         config.flag("auth.jwt.issuer", self.issuer.as_ref(), |c, v| {
             c.auth.jwt.get_or_insert_default().issuer = Some(NonBlank(v));
         });

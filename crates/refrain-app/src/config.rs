@@ -3,6 +3,7 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `defaults.toml` | every setting with its default and its meaning |
+//! | `settings` | the names of all settings, and the program's own ones |
 //! | `tables` | the structs that the file is deserialized into |
 //! | `value` | types of single settings, with their bounds |
 //! | `file` | parsing: the file over the defaults, with the positions of settings and errors |
@@ -14,12 +15,17 @@
 mod command;
 mod errors;
 mod file;
+#[cfg(test)]
+mod own_tests;
+mod settings;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod value;
 
-pub(crate) use command::{ConfigOptions, run};
+pub use command::ConfigOptions;
+pub(crate) use command::run;
+pub(crate) use settings::Settings;
 pub(crate) use tables::Config;
 pub use value::LogFormat;
 pub(crate) use value::{
@@ -27,24 +33,30 @@ pub(crate) use value::{
 };
 
 use crate::auth::AuthPolicy;
-use crate::error::{program, with_hint};
+use crate::error::with_hint;
+use crate::store::StoreUrl;
 use crate::{AppError, keys};
 use errors::{ConfigError, ConfigErrors};
 use file::Spans;
 use refrain::auth::BearerTokens;
 use refrain::server::{KeyRing, TlsCertificate};
+use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
-/// A configuration with the errors found so far.
-#[derive(Debug, Default)]
-pub(crate) struct UncheckedConfig {
+/// A configuration with the errors found so far. `C` are the program's own settings.
+#[derive(Debug)]
+pub(crate) struct UncheckedConfig<C> {
     config: Config,
+    /// `None` if there are errors.
+    own: Option<C>,
     file: PathBuf,
     text: String,
     spans: Spans,
     errors: Vec<ConfigError>,
     /// The settings with invalid values.
     invalid: Vec<String>,
+    /// Whether the file has any of the settings. Other files are not quoted in errors: they may contain secrets.
+    has_settings: bool,
     /// The value of `--explain`.
     pub(crate) explain: Option<String>,
 }
@@ -60,19 +72,29 @@ pub(crate) struct CheckedConfig {
     pub(crate) explain: Option<String>,
 }
 
-impl UncheckedConfig {
-    pub(crate) fn read(file: &Path) -> Result<Self, AppError> {
+impl<C: DeserializeOwned> UncheckedConfig<C> {
+    pub(crate) fn defaults(settings: &Settings) -> Self {
+        Self::parse(settings, Path::new(""), "")
+    }
+
+    pub(crate) fn read(settings: &Settings, file: &Path) -> Result<Self, AppError> {
         let text = std::fs::read_to_string(file).map_err(|error| {
             let message = format!("cannot read configuration file {}: {error}", file.display());
             let hint = format!(
                 "`{} config defaults` prints a file to start from",
-                program()
+                settings.program
             );
             with_hint(message, hint)
         })?;
-        Ok(Self::parse(file, &text))
+        if keys::is_key_file(&text) {
+            let file = file.display();
+            return Err(format!("{file} is a key file, not a configuration file").into());
+        }
+        Ok(Self::parse(settings, file, &text))
     }
+}
 
+impl<C> UncheckedConfig<C> {
     /// Overrides a setting by the value of a flag, if it was given.
     pub(crate) fn flag<T: Clone>(
         &mut self,
@@ -86,6 +108,10 @@ impl UncheckedConfig {
         }
     }
 
+    pub(crate) fn store(&self) -> Option<StoreUrl> {
+        self.config.store.clone().map(|url| url.0)
+    }
+
     /// Removes the settings of the endpoint, for a process that serves no clients.
     pub(crate) fn remove_endpoint(&mut self) {
         self.config.advertise = None;
@@ -93,24 +119,33 @@ impl UncheckedConfig {
         self.config.tls_key = None;
     }
 
-    /// Checks the whole configuration. Errors are in the order of the file.
-    pub(crate) fn check(mut self) -> Result<CheckedConfig, ConfigErrors> {
+    /// Checks the whole configuration, and returns it with the program's own settings. Errors are in the order of the file.
+    pub(crate) fn check(mut self) -> Result<(CheckedConfig, C), ConfigErrors> {
         self.check_combinations();
         let tls = self.read_tls();
         let keys = self.config.keys.clone();
         let keys = self.read_named("keys", keys, keys::read);
         let tokens = self.config.tokens.clone();
         let tokens = self.read_named("tokens", tokens, read_tokens);
-        match self.auth() {
-            Some(auth) if self.errors.is_empty() => Ok(CheckedConfig {
-                config: self.config,
-                tls,
-                keys,
-                tokens,
-                auth,
-                explain: self.explain,
-            }),
-            _ => Err(ConfigErrors::new(self.file, self.text, self.errors)),
+        match (self.auth(), self.own) {
+            (Some(auth), Some(own)) if self.errors.is_empty() => {
+                let checked = CheckedConfig {
+                    config: self.config,
+                    tls,
+                    keys,
+                    tokens,
+                    auth,
+                    explain: self.explain,
+                };
+                Ok((checked, own))
+            }
+            _ => {
+                let errors = ConfigErrors::new(self.file, self.text, self.errors);
+                Err(match self.has_settings {
+                    true => errors,
+                    false => errors.without_excerpts(),
+                })
+            }
         }
     }
 
@@ -132,6 +167,12 @@ impl UncheckedConfig {
         if self.config.metrics == Some(listen) && listen.0.port() != 0 {
             let message = format!("metrics must not be the address of listen, {}", listen.0);
             self.error("metrics", message);
+        }
+        if let Some(NonBlank(store)) = &self.config.store
+            && self.spans.contains_key("store")
+            && let Err(error) = store.check()
+        {
+            self.error("store", format!("invalid store URL: {error}"));
         }
         if let Some(NonBlank(url)) = self.config.advertise.clone()
             && !url.starts_with("http://")
@@ -156,7 +197,11 @@ impl UncheckedConfig {
                     .ok();
             }
         };
-        self.error(set, format!("{set} needs {missing}"));
+        let message = match self.spans.contains_key(set) {
+            true => format!("{set} needs {missing}"),
+            false => format!("{set} needs {missing}").replace("tls_", "--tls-"),
+        };
+        self.error(set, message);
         None
     }
 

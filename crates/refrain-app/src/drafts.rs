@@ -20,7 +20,7 @@ pub(crate) type BuildEndpoint<F> = dyn Fn(&F, Draft) -> Result<ServerBuilder, Ap
 /// The flags that select endpoints besides that of the main server.
 #[derive(Args, Default)]
 pub(crate) struct EndpointFlags {
-    /// Also serve the three drafts of MCP 2026-07-28, at the paths /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
+    /// Also serve the three drafts that preceded MCP 2026-07-28, at /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
     #[arg(long, conflicts_with = "stdio")]
     drafts: bool,
     /// The draft to speak over standard input and output: draft-0, draft-1 or draft-2. Requires --stdio.
@@ -45,7 +45,7 @@ fn parse(name: &str) -> Result<Draft, InvalidValue> {
     Draft::from_name(name).ok_or_else(|| InvalidValue(format!("expected one of {names}")))
 }
 
-impl<F: Args> App<F> {
+impl<F: Args, C> App<F, C> {
     /// Serves each draft with the tools that `build` returns for it. Without this, all drafts have the tools of the server.
     pub fn with_drafts(
         mut self,
@@ -60,20 +60,15 @@ impl<F: Args> App<F> {
 pub(crate) struct Endpoints(Vec<(Draft, Server)>);
 
 impl Endpoints {
-    pub(crate) fn build<F: Args>(
+    pub(crate) fn build(
         selected: &EndpointFlags,
-        app: &App<F>,
-        flags: &F,
         config: &CheckedConfig,
         store: &Arc<dyn Store>,
         main: &Server,
+        build: impl Fn(Draft) -> Result<ServerBuilder, AppError>,
     ) -> Result<Self, AppError> {
         let server = |draft: &Draft| {
-            let builder = match &app.build_endpoint {
-                Some(build) => build(flags, *draft),
-                None => (app.build)(flags),
-            };
-            let mut builder = configure(builder?, config, store)
+            let mut builder = configure(build(*draft)?, config, store)
                 .draft(*draft)
                 .share_metrics_with(main);
             if config.keys.is_none() {

@@ -7,7 +7,8 @@ use std::path::Path;
 /// The error of a command: a message for the person who ran it, and lines of `hint: …` that say what to do.
 pub type AppError = Box<dyn std::error::Error + Send + Sync>;
 
-pub(crate) fn with_hint(message: impl Display, hint: impl Display) -> AppError {
+/// An error with a hint.
+pub fn with_hint(message: impl Display, hint: impl Display) -> AppError {
     format!("{message}\nhint: {hint}").into()
 }
 

@@ -1,18 +1,30 @@
 //! The flags of `serve` and `worker`, and the lifecycle of an instance.
 
-use crate::config::{Address, Config, LogFormat, NonBlank, UncheckedConfig, parse};
+use crate::config::{
+    Address, CheckedConfig, Config, LogFormat, NonBlank, Settings, UncheckedConfig, parse,
+};
 use crate::error::with_hint;
-use crate::servers::Servers;
+use crate::servers::{self, Servers};
+use crate::setup::Setup;
+use crate::signals::{self, Shutdown};
 use crate::store::StoreUrl;
-use crate::{App, AppError, EndpointFlags, log, runtime, secret_file, signals};
+use crate::{App, AppError, EndpointFlags, log, runtime, secret_file};
 use clap::Args;
-use refrain::server::serve_metrics;
+use refrain::server::{Server, serve_metrics};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::de::DeserializeOwned;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tokio::net::TcpListener;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// How long the program's stop hook may take.
+const STOP_TIME: Duration = Duration::from_secs(10);
+
+/// Connections that wait to be accepted. The system's limit also applies (`net.core.somaxconn`).
+const BACKLOG: u32 = 4096;
 
 /// The flags of `serve` and `worker`.
 #[derive(Args)]
@@ -22,7 +34,7 @@ pub struct InstanceFlags<F: Args> {
     config: Option<PathBuf>,
     /// Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet. Other users of
     /// the machine can see flags: put a URL with a password into the configuration file or $REFRAIN_STORE
-    /// [default: sqlite:refrain.db].
+    /// [default: $REFRAIN_STORE, then sqlite:refrain.db].
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
     /// A separate address and port for `/metrics`, `/healthz` and `/readyz` [default: none].
@@ -43,10 +55,13 @@ pub struct InstanceFlags<F: Args> {
 }
 
 impl<F: Args> InstanceFlags<F> {
-    pub(crate) fn load(&self) -> Result<UncheckedConfig, AppError> {
+    pub(crate) fn load<C: DeserializeOwned>(
+        &self,
+        settings: &Settings,
+    ) -> Result<UncheckedConfig<C>, AppError> {
         let mut config = match &self.config {
-            Some(file) => UncheckedConfig::read(file)?,
-            None => UncheckedConfig::default(),
+            Some(file) => UncheckedConfig::read(settings, file)?,
+            None => UncheckedConfig::defaults(settings),
         };
         config.flag("store", self.store.as_ref(), |c, v| {
             c.store = Some(NonBlank(v));
@@ -63,49 +78,72 @@ impl<F: Args> InstanceFlags<F> {
     }
 
     /// Runs an instance: `work` until it ends, and the metrics port alongside.
-    pub(crate) fn run(
+    pub(crate) fn run<C>(
         &self,
-        app: &App<F>,
-        config: UncheckedConfig,
+        app: &App<F, C>,
+        config: UncheckedConfig<C>,
         endpoints: &EndpointFlags,
-        work: impl AsyncFnOnce(Servers, &Config) -> Result<(), AppError>,
+        work: impl AsyncFnOnce(Servers, &Config, Shutdown) -> Result<(), AppError>,
     ) -> Result<ExitCode, AppError> {
-        let checked = config.check()?;
-        let config = checked.config.clone();
-        log::start("info", config.log, std::io::stderr)?;
-        for file in [&config.keys, &config.tls_key].into_iter().flatten() {
+        let (config, own) = config.check()?;
+        let log = config.config.log;
+        log::start("info", log, std::io::stderr)?;
+        let secrets = [&config.config.keys, &config.config.tls_key];
+        for file in secrets.into_iter().flatten() {
             secret_file::warn_if_exposed(&file.0);
         }
         raise_file_limit();
-        let ended = runtime()?.block_on(async {
-            let servers = Servers::build(app, &self.app, checked, endpoints).await?;
-            signals::reload_on_hangup(&servers, &config)?;
-            let server = servers.main.clone();
-            let metrics = listen_for_metrics(config.metrics).await?;
-            let serve_metrics = async {
-                match metrics {
-                    // As long as the server, so that draining can be observed.
-                    Some(listener) => {
-                        serve_metrics(listener, server.clone(), std::future::pending()).await
-                    }
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                worked = work(servers, &config) => worked?,
-                failed = serve_metrics => failed?,
-            }
-            Ok(ExitCode::SUCCESS)
-        });
+        let runtime = runtime()?;
+        let ended = runtime.block_on(self.run_setup(app, config, own, endpoints, work));
+        // A thread that reads standard input cannot be stopped.
+        runtime.shutdown_background();
         match ended {
             // A reader of JSON lines gets the error as one, too.
-            Err(error) if config.log == LogFormat::Json => {
-                let error: AppError = error;
+            Err(error) if log == LogFormat::Json => {
                 tracing::error!(%error, "instance failed");
                 Ok(ExitCode::FAILURE)
             }
-            ended => ended,
+            ended => ended.map(|()| ExitCode::SUCCESS),
         }
+    }
+
+    /// Builds the program's setup, runs it, and stops it even if it failed.
+    async fn run_setup<C>(
+        &self,
+        app: &App<F, C>,
+        mut checked: CheckedConfig,
+        own: C,
+        endpoints: &EndpointFlags,
+        work: impl AsyncFnOnce(Servers, &Config, Shutdown) -> Result<(), AppError>,
+    ) -> Result<(), AppError> {
+        let config = checked.config.clone();
+        let store = servers::open_store(app, &mut checked).await?;
+        // Installed before the instance is announced: a reader of that line may send a signal at once.
+        let mut stop = signals::shutdown()?;
+        let Setup {
+            builder,
+            on_start,
+            on_stop,
+        } = tokio::select! {
+            setup = app.build.build(&self.app, own) => setup?,
+            () = &mut stop => return Ok(()),
+        };
+        let ended = async {
+            let servers = Servers::build(app, &self.app, &builder, checked, &store, endpoints)?;
+            on_start(servers.main.clone());
+            signals::reload_on_hangup(&servers, &config)?;
+            let server = servers.main.clone();
+            let metrics = listen_for_metrics(config.metrics)?;
+            tokio::select! {
+                worked = work(servers, &config, stop) => worked,
+                failed = run_metrics(metrics, server) => failed,
+            }
+        };
+        let ended = ended.await;
+        if tokio::time::timeout(STOP_TIME, on_stop).await.is_err() {
+            tracing::warn!(seconds = STOP_TIME.as_secs(), "stop hook timed out");
+        }
+        ended
     }
 }
 
@@ -122,9 +160,8 @@ fn raise_file_limit() {
 }
 
 /// Listens on an address that this flag sets.
-pub(crate) async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, AppError> {
-    let listener = TcpListener::bind(address).await;
-    listener.map_err(|error| {
+pub(crate) fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, AppError> {
+    bind(address).map_err(|error| {
         let message = format!("cannot listen on {address}: {error}");
         match error.kind() {
             ErrorKind::AddrInUse => with_hint(message, format!("choose another port with {flag}")),
@@ -133,21 +170,40 @@ pub(crate) async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListene
     })
 }
 
-async fn listen_for_metrics(address: Option<Address>) -> Result<Option<TcpListener>, AppError> {
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // As `TcpListener::bind` does, so that a restarted instance gets its port back.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+fn listen_for_metrics(address: Option<Address>) -> Result<Option<TcpListener>, AppError> {
     let Some(Address(address)) = address else {
         return Ok(None);
     };
-    let listener = listen(address, "--metrics").await?;
+    let listener = listen(address, "--metrics")?;
     let address = listener.local_addr()?;
     tracing::info!(url = %format_args!("http://{address}/metrics"), "serving metrics");
     Ok(Some(listener))
 }
 
+/// Serves metrics as long as the server runs, so that draining can be observed.
+async fn run_metrics(listener: Option<TcpListener>, server: Server) -> Result<(), AppError> {
+    match listener {
+        Some(listener) => Ok(serve_metrics(listener, server, std::future::pending()).await?),
+        None => std::future::pending().await,
+    }
+}
+
 /// Reports on standard error that the instance is up, whatever `$RUST_LOG` selects.
-pub(crate) fn announce<F: Args>(app: &App<F>, config: &Config, event: &'static str, url: &str) {
+pub(crate) fn announce(program: &str, config: &Config, event: &'static str, url: &str) {
     match config.log {
-        LogFormat::Text if url.is_empty() => anstream::eprintln!("{}: {event}", app.name),
-        LogFormat::Text => anstream::eprintln!("{}: {event} on {url}", app.name),
+        LogFormat::Text if url.is_empty() => anstream::eprintln!("{program}: {event}"),
+        LogFormat::Text => anstream::eprintln!("{program}: {event} on {url}"),
         LogFormat::Json if url.is_empty() => tracing::info!("{event}"),
         LogFormat::Json => tracing::info!(url, "{event}"),
     }
@@ -156,6 +212,7 @@ pub(crate) fn announce<F: Args>(app: &App<F>, config: &Config, event: &'static s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::net::TcpStream;
 
     #[test]
     fn limit_of_open_files_is_raised_to_the_hard_limit() {
@@ -167,5 +224,22 @@ mod tests {
         setrlimit(Resource::Nofile, lowered).expect("a lower limit");
         raise_file_limit();
         assert_eq!(getrlimit(Resource::Nofile).current, limit.maximum);
+    }
+
+    #[tokio::test]
+    async fn connections_of_a_burst_wait_to_be_accepted() {
+        let listener = listen(([127, 0, 0, 1], 0).into(), "--listen");
+        let listener = listener.expect("a free port");
+        let address = listener.local_addr().expect("a bound listener");
+        // A connection for which there is no room is tried again after a second.
+        let burst = async {
+            let mut open = Vec::new();
+            for _ in 0..300 {
+                open.push(TcpStream::connect(address).await.expect("a connection"));
+            }
+            open.len()
+        };
+        let burst = tokio::time::timeout(Duration::from_secs(20), burst).await;
+        assert_eq!(burst, Ok(300));
     }
 }

@@ -7,7 +7,7 @@ use crate::error::{program, with_hint};
 use crate::{AppError, secret_file};
 use clap::{Args, Subcommand};
 use refrain::runtime::SystemSource;
-use refrain::runtime::core::KeyState;
+use refrain::runtime::core::{KeyRingError, KeyState};
 use refrain::server::KeyRing;
 use std::fs;
 use std::io;
@@ -94,8 +94,8 @@ pub(crate) fn run(options: KeysOptions) -> Result<ExitCode, AppError> {
             ring.stage(&source);
             Ok(())
         })?,
-        KeysCommand::Promote { file, id } => change(&file, |ring| Ok(ring.promote(&id)?))?,
-        KeysCommand::Retire { file, id } => change(&file, |ring| Ok(ring.retire(&id)?))?,
+        KeysCommand::Promote { file, id } => change(&file, |ring| ring.promote(&id))?,
+        KeysCommand::Retire { file, id } => change(&file, |ring| ring.retire(&id))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -107,12 +107,25 @@ pub(crate) fn read(file: &Path) -> Result<KeyRing, AppError> {
         .map_err(|error| format!("invalid key file {}: {error}", file.display()).into())
 }
 
+pub(crate) fn is_key_file(text: &str) -> bool {
+    text.parse::<KeyRing>().is_ok()
+}
+
 fn change(
     file: &Path,
-    change: impl FnOnce(&mut KeyRing) -> Result<(), AppError>,
+    change: impl FnOnce(&mut KeyRing) -> Result<(), KeyRingError>,
 ) -> Result<(), AppError> {
     let mut ring = read(file)?;
-    change(&mut ring)?;
+    change(&mut ring).map_err(|error| match error {
+        KeyRingError::Unknown(_) => {
+            let (program, file) = (program(), file.display());
+            with_hint(
+                error,
+                format!("`{program} keys list {file}` prints the ids"),
+            )
+        }
+        error => error.into(),
+    })?;
     secret_file::replace(file, ring.to_text().as_bytes())
         .map_err(|error| unwritable(file, &error))?;
     print(&ring);

@@ -33,7 +33,7 @@
 //! The configuration overrides the builder's limits, token lifetimes, keys, task store and authentication. It overrides the
 //! audience of tokens only if it sets one.
 //!
-//! A program that adds flags or commands uses [`App`] and [`Command`].
+//! A program that adds flags, settings or commands uses [`App`] and [`Command`].
 
 mod app;
 mod auth;
@@ -47,15 +47,19 @@ pub mod sanitize;
 pub mod secret_file;
 mod serve;
 mod servers;
+mod setup;
 mod signals;
 mod store;
 mod tasks;
 mod tls;
 mod worker;
 
-pub use app::{App, Command, NoFlags};
-pub use error::{AppError, print_error};
+pub use app::{App, Command, NoFlags, NoSettings};
+pub use config::ConfigOptions;
+pub use error::{AppError, print_error, with_hint};
+pub use serve::ServeOptions;
 pub use servers::KEYS;
+pub use setup::Setup;
 pub use store::STORE;
 
 use drafts::{BuildEndpoint, EndpointFlags, Endpoints};

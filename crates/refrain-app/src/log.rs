@@ -61,12 +61,12 @@ fn filter(text: &str) -> Result<EnvFilter, AppError> {
     // A misspelt level would be the name of a target, and disable everything else.
     for part in directives {
         let word = part.to_ascii_lowercase();
-        let is_similar = |level: &&&str| {
-            strsim::damerau_levenshtein(&word, level) <= 2
-                || strsim::jaro_winkler(&word, level) >= 0.85
-        };
+        let distance = |level: &str| strsim::damerau_levenshtein(&word, level);
+        let is_similar =
+            |level: &&str| distance(level) <= 2 || strsim::jaro_winkler(&word, level) >= 0.85;
+        let similar = LEVELS.into_iter().filter(is_similar);
         if !LEVELS.contains(&word.as_str())
-            && let Some(level) = LEVELS.iter().find(is_similar)
+            && let Some(level) = similar.min_by_key(|level| distance(level))
         {
             return Err(invalid(&format!(
                 "unknown level {part:?}; did you mean {level:?}?"
@@ -112,6 +112,7 @@ mod tests {
     fn misspelt_levels_are_rejected_with_a_suggestion() {
         for (bad, part) in [
             ("debgu", "did you mean \"debug\"?"),
+            ("inf", "did you mean \"info\"?"),
             ("infos", "did you mean \"info\"?"),
             ("Warning", "did you mean \"warn\"?"),
             ("refrain=verbose", "level"),

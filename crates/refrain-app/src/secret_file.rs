@@ -1,7 +1,7 @@
 //! Files with secrets: readable only by their owner, and written atomically.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use tempfile::NamedTempFile;
 
@@ -23,7 +23,13 @@ pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<File> {
 
 /// A locked temporary file next to `file`, which only its owner can read.
 fn write(file: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
-    let mut temporary = NamedTempFile::new_in(directory(file))?;
+    // The errors of `tempfile` name the temporary file, which the user does not know.
+    fs::metadata(directory(file))?;
+    let mut temporary =
+        NamedTempFile::new_in(directory(file)).map_err(|error| match error.kind() {
+            kind @ (ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => kind.into(),
+            _ => error,
+        })?;
     temporary.as_file().try_lock()?;
     temporary.write_all(bytes)?;
     temporary.as_file().sync_all()?;
@@ -80,6 +86,13 @@ mod tests {
                 .count(),
             1
         );
+    }
+
+    #[test]
+    fn error_does_not_name_the_temporary_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let error = create(&dir.path().join("absent/secret"), b"one").expect_err("no directory");
+        assert_eq!(error.to_string(), "No such file or directory (os error 2)");
     }
 
     #[cfg(unix)]

@@ -1,17 +1,30 @@
 //! `serve`: one instance over HTTP, or over standard input and output.
 
-use crate::config::{Address, Config, Host, Hosts, NonBlank, Origin, UncheckedConfig, parse};
+use crate::config::{
+    Address, Config, Host, Hosts, NonBlank, Origin, Settings, UncheckedConfig, parse,
+};
 use crate::instance::{InstanceFlags, announce, listen};
 use crate::servers::Servers;
-use crate::{App, AppError, EndpointFlags, auth, signals};
+use crate::signals::Shutdown;
+use crate::{App, AppError, EndpointFlags, NoFlags, auth};
 use clap::Args;
 use refrain::server::{AllowedHosts, Listener};
+use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Flags of `serve`.
+/// Flags of `serve`, with those for drafts.
 #[derive(Args)]
-pub struct ServeOptions<F: Args> {
+pub struct ServeCommand<F: Args> {
+    #[command(flatten)]
+    options: ServeOptions<F>,
+    #[command(flatten)]
+    endpoints: EndpointFlags,
+}
+
+/// The flags of `serve`, for [`App::serve`]. A program can flatten them into a command with another name.
+#[derive(Args)]
+pub struct ServeOptions<F: Args = NoFlags> {
     /// The address to listen on [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDRESS", value_parser = parse::<Address>)]
     listen: Option<Address>,
@@ -24,8 +37,6 @@ pub struct ServeOptions<F: Args> {
     /// A PEM file with the private key of --tls-cert.
     #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
     tls_key: Option<PathBuf>,
-    #[command(flatten)]
-    endpoints: EndpointFlags,
     #[command(flatten)]
     instance: InstanceFlags<F>,
     /// A file with one caller per line: `PRINCIPAL ACCESS_TOKEN [SCOPE …]`. Callers must send one of these access tokens.
@@ -49,31 +60,44 @@ pub struct ServeOptions<F: Args> {
     advertise: Option<String>,
 }
 
-pub(crate) fn run<F: Args>(app: &App<F>, options: &ServeOptions<F>) -> Result<ExitCode, AppError> {
-    options.endpoints.check(options.stdio)?;
-    let config = override_settings(options.instance.load()?, options);
-    let work = async |servers: Servers, config: &Config| match options.stdio {
-        true => serve_stdio(servers).await,
-        false => serve_http(app, servers, config).await,
-    };
-    options.instance.run(app, config, &options.endpoints, work)
+impl<F: Args> ServeCommand<F> {
+    pub(crate) fn run<C: DeserializeOwned>(
+        &self,
+        app: &App<F, C>,
+        settings: &Settings,
+    ) -> Result<ExitCode, AppError> {
+        self.endpoints.check(self.options.stdio)?;
+        run(app, settings, &self.options, &self.endpoints)
+    }
 }
 
-async fn serve_stdio(servers: Servers) -> Result<(), AppError> {
+pub(crate) fn run<F: Args, C: DeserializeOwned>(
+    app: &App<F, C>,
+    settings: &Settings,
+    options: &ServeOptions<F>,
+    endpoints: &EndpointFlags,
+) -> Result<ExitCode, AppError> {
+    let config = override_settings(options.instance.load(settings)?, options);
+    let work = async |servers: Servers, config: &Config, stop: Shutdown| match options.stdio {
+        true => serve_stdio(servers, stop).await,
+        false => serve_http(app.name, servers, config, stop).await,
+    };
+    options.instance.run(app, config, endpoints, work)
+}
+
+async fn serve_stdio(servers: Servers, stop: Shutdown) -> Result<(), AppError> {
     let input = tokio::io::BufReader::new(tokio::io::stdin());
-    let (output, stop) = (tokio::io::stdout(), signals::shutdown()?);
     let Servers {
         main, endpoints, ..
     } = servers;
-    endpoints.serve_stdio(main, input, output, stop).await?;
-    // The thread that reads standard input cannot be stopped from here.
-    std::process::exit(0);
+    let output = tokio::io::stdout();
+    endpoints.serve_stdio(main, input, output, stop).await
 }
 
-fn override_settings<F: Args>(
-    mut config: UncheckedConfig,
+fn override_settings<F: Args, C>(
+    mut config: UncheckedConfig<C>,
     options: &ServeOptions<F>,
-) -> UncheckedConfig {
+) -> UncheckedConfig<C> {
     config.flag("listen", options.listen.as_ref(), |c, v| c.listen = v);
     config.flag("tls_cert", options.tls_cert.as_ref(), |c, v| {
         c.tls_cert = Some(NonBlank(v));
@@ -100,15 +124,14 @@ fn override_settings<F: Args>(
     config
 }
 
-async fn serve_http<F: Args>(
-    app: &App<F>,
+async fn serve_http(
+    program: &str,
     servers: Servers,
     config: &Config,
+    stop: Shutdown,
 ) -> Result<(), AppError> {
-    let listener = listen(config.listen.0, "--listen").await?;
+    let listener = listen(config.listen.0, "--listen")?;
     let address = listener.local_addr()?;
-    // Installed before the announcement: a process that reads it may send a signal at once.
-    let stop = signals::shutdown()?;
     let mut listener = Listener::from(listener);
     let mut scheme = "http";
     if let Some(certificate) = &servers.tls {
@@ -116,7 +139,7 @@ async fn serve_http<F: Args>(
         scheme = "https";
     }
     let base = format!("{scheme}://{address}");
-    announce(app, config, "listening", &format!("{base}/mcp"));
+    announce(program, config, "listening", &format!("{base}/mcp"));
     servers.endpoints.log(&base);
     if !address.ip().is_loopback() && config.is_unauthenticated() {
         tracing::warn!(

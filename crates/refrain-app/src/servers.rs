@@ -1,7 +1,7 @@
 //! The servers of one instance, built from its configuration.
 
 use crate::config::CheckedConfig;
-use crate::error::with_hint;
+use crate::error::{program, with_hint};
 use crate::store::StoreUrl;
 use crate::{App, AppError, EndpointFlags, Endpoints};
 use clap::Args;
@@ -20,23 +20,25 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    pub(crate) async fn build<F: Args>(
-        app: &App<F>,
+    pub(crate) fn build<F: Args, C>(
+        app: &App<F, C>,
         flags: &F,
-        mut config: CheckedConfig,
+        builder: &ServerBuilder,
+        config: CheckedConfig,
+        store: &Arc<dyn Store>,
         endpoints: &EndpointFlags,
     ) -> Result<Self, AppError> {
-        if config.keys.is_none() {
-            config.keys = keys_from_environment()?;
-        }
-        check_keys(app.name, &config)?;
-        let store = open_store(&mut config).await?;
-        let mut main = configure((app.build)(flags)?, &config, &store);
+        let mut main = configure(builder.clone(), &config, store);
         if let Some(url) = &config.config.advertise {
             main = main.advertise(url.as_str());
         }
         let main = main.build()?;
-        let endpoints = Endpoints::build(endpoints, app, flags, &config, &store, &main)?;
+        let endpoints = Endpoints::build(endpoints, &config, store, &main, |draft| {
+            match &app.build_endpoint {
+                Some(build) => build(flags, draft),
+                None => Ok(builder.clone()),
+            }
+        })?;
         Ok(Self {
             main,
             endpoints,
@@ -50,17 +52,25 @@ impl Servers {
     }
 }
 
-async fn open_store(config: &mut CheckedConfig) -> Result<Arc<dyn Store>, AppError> {
+/// Completes the configuration from the environment, and opens the store.
+pub(crate) async fn open_store<F: Args, C>(
+    app: &App<F, C>,
+    config: &mut CheckedConfig,
+) -> Result<Arc<dyn Store>, AppError> {
+    if config.keys.is_none() {
+        config.keys = keys_from_environment()?;
+    }
+    check_keys(config)?;
     let configured = config.config.store.take().map(|url| url.0);
     let url = match StoreUrl::or_environment(configured)? {
         Some(url) => url,
         None => {
-            let url = StoreUrl::default();
+            let url = app.default_store.clone();
             if config.keys.is_some() {
                 tracing::warn!(
                     store = %url,
                     hint = "instances that share keys must share a store: set --store",
-                    "using the default store in the working directory"
+                    "using the default store"
                 );
             }
             url
@@ -70,7 +80,7 @@ async fn open_store(config: &mut CheckedConfig) -> Result<Arc<dyn Store>, AppErr
 }
 
 /// Checks the settings that need keys which outlive the process.
-fn check_keys(program: &str, config: &CheckedConfig) -> Result<(), AppError> {
+fn check_keys(config: &CheckedConfig) -> Result<(), AppError> {
     if config.keys.is_some() {
         return Ok(());
     }
@@ -81,6 +91,7 @@ fn check_keys(program: &str, config: &CheckedConfig) -> Result<(), AppError> {
     } else {
         return Ok(());
     };
+    let program = program();
     Err(with_hint(
         need,
         format!(

@@ -6,11 +6,14 @@ use crate::tls::TlsFiles;
 use crate::{AppError, keys, secret_file};
 use refrain::server::{Server, TlsCertificate};
 use std::path::Path;
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Resolves at the first SIGTERM or SIGINT. A further one, more than a second later, ends the process at once.
-pub(crate) fn shutdown() -> Result<impl Future<Output = ()>, AppError> {
+pub(crate) type Shutdown = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+pub(crate) fn shutdown() -> Result<Shutdown, AppError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut next_signal = async move || {
@@ -19,7 +22,7 @@ pub(crate) fn shutdown() -> Result<impl Future<Output = ()>, AppError> {
             _ = interrupt.recv() => {}
         }
     };
-    Ok(async move {
+    Ok(Box::pin(async move {
         next_signal().await;
         tokio::spawn(async move {
             // Some supervisors send each signal twice, to the process and to its group.
@@ -32,10 +35,10 @@ pub(crate) fn shutdown() -> Result<impl Future<Output = ()>, AppError> {
             tracing::warn!("second shutdown signal: aborting running calls");
             std::process::exit(1);
         });
-    })
+    }))
 }
 
-/// Reloads the key file and the certificate on SIGHUP. What cannot be reloaded stays in use as it is.
+/// Reloads the key file and the certificate on SIGHUP. If one cannot be read, the old one stays in use.
 pub(crate) fn reload_on_hangup(servers: &Servers, config: &Config) -> Result<(), AppError> {
     let mut hangup = signal(SignalKind::hangup())?;
     let keys = config.keys.clone().map(|keys| keys.0);

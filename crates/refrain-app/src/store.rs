@@ -2,7 +2,8 @@
 
 use crate::AppError;
 use crate::error::with_hint;
-use refrain::store::{self, Store};
+use refrain::runtime::store::{UrlError, check_url};
+use refrain::store::{self, OpenStoreError, Store};
 use serde::{Serialize, Serializer};
 use std::env::VarError;
 use std::fmt;
@@ -12,6 +13,9 @@ use std::sync::Arc;
 /// The environment variable with the URL of the task store, used when neither a flag nor the file sets one.
 pub const STORE: &str = "REFRAIN_STORE";
 const DEFAULT: &str = "sqlite:refrain.db";
+const CHECK_HINT: &str = "check --store, `store` in the configuration file, or $REFRAIN_STORE";
+const SHARED_HINT: &str =
+    "pass the store that the instances use: --store URL, --config FILE or $REFRAIN_STORE";
 
 /// The URL of a store. Its password is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -28,23 +32,40 @@ impl StoreUrl {
         }
     }
 
+    /// Checks the URL, without opening the store.
+    pub(crate) fn check(&self) -> Result<(), UrlError> {
+        check_url(&self.0)
+    }
+
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, AppError> {
         store::open(&self.0).await.map_err(|error| {
-            let hint = match self.file() {
-                Some(_) => "choose a file in a writable directory with --store sqlite:PATH",
-                None => "check --store, `store` in the configuration file, or $REFRAIN_STORE",
+            let hint = match error {
+                OpenStoreError::Create { .. } => {
+                    "choose a file in a writable directory with --store sqlite:PATH"
+                }
+                _ => CHECK_HINT,
             };
-            with_hint(format!("cannot open store {self}: {error}"), hint)
+            let url = self.to_string();
+            with_hint(format!("cannot open store {url:?}: {error}"), hint)
         })
+    }
+
+    /// Rejects a store that no other process can use.
+    pub(crate) fn check_shared(&self) -> Result<(), AppError> {
+        match self.is_memory() {
+            true => Err(with_hint(
+                "a worker needs a store that it shares with instances: a memory store belongs to one process",
+                SHARED_HINT,
+            )),
+            false => Ok(()),
+        }
     }
 
     pub(crate) async fn open_existing(&self) -> Result<Arc<dyn Store>, AppError> {
         match self.file() {
             Some(file) if !file.is_empty() && !Path::new(file).exists() => Err(with_hint(
                 format!("store {self} does not exist"),
-                format!(
-                    "pass the store that the instances use: --store URL, --config FILE or ${STORE}"
-                ),
+                SHARED_HINT,
             )),
             _ => self.open().await,
         }

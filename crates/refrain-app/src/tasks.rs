@@ -2,15 +2,16 @@
 //!
 //! Arguments, asks, answers and results are never printed; for asks and results, only the size is.
 
-use crate::config::{InvalidValue, UncheckedConfig};
+use crate::config::{InvalidValue, Settings, UncheckedConfig};
 use crate::error::with_hint;
 use crate::sanitize::one_line;
 use crate::store::StoreUrl;
-use crate::{AppError, runtime};
+use crate::{App, AppError, runtime};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
 use refrain::runtime::store::{ListTasks, Store, StoredStatus, TaskId, TaskRow};
 use refrain_wire::timestamp;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +25,7 @@ pub struct TasksOptions {
     #[command(subcommand)]
     command: TasksCommand,
     /// The store of the instances. Other users of the machine can see flags: put a URL with a password into the
-    /// configuration file or $REFRAIN_STORE [default: sqlite:refrain.db].
+    /// configuration file or $REFRAIN_STORE [default: $REFRAIN_STORE, then sqlite:refrain.db].
     #[arg(long, value_name = "URL", global = true)]
     store: Option<StoreUrl>,
     /// The configuration file of the instances; its `store` is used.
@@ -69,17 +70,22 @@ enum TasksCommand {
     },
 }
 
-pub(crate) fn run(program: &str, options: &TasksOptions) -> Result<ExitCode, AppError> {
+pub(crate) fn run<F: Args, C: DeserializeOwned>(
+    app: &App<F, C>,
+    settings: &Settings,
+    options: &TasksOptions,
+) -> Result<ExitCode, AppError> {
+    let program = app.name;
     let configured = match (&options.store, &options.config) {
         (Some(store), _) => Some(store.clone()),
-        (None, Some(file)) => UncheckedConfig::read(file)?
-            .check()?
-            .config
-            .store
-            .map(|url| url.0),
+        (None, Some(file)) => {
+            let (config, _) = UncheckedConfig::<C>::read(settings, file)?.check()?;
+            config.config.store.map(|url| url.0)
+        }
         (None, None) => None,
     };
-    let url = StoreUrl::or_environment(configured)?.unwrap_or_default();
+    let url = StoreUrl::or_environment(configured)?;
+    let url = url.unwrap_or_else(|| app.default_store.clone());
     runtime()?.block_on(async {
         let store = url.open_existing().await?;
         match &options.command {

@@ -13,7 +13,10 @@ pub(crate) struct TlsFiles {
 
 impl TlsFiles {
     pub(crate) fn read(&self) -> Result<TlsCertificate, AppError> {
-        let (chain, key) = (read(&self.cert)?, read(&self.key)?);
+        let (chain, key) = (
+            read("certificate", &self.cert)?,
+            read("private key", &self.key)?,
+        );
         TlsCertificate::from_pem(&chain, &key).map_err(|error| {
             let (cert, key) = (self.cert.display(), self.key.display());
             format!("cannot use certificate {cert} with private key {key}: {error}").into()
@@ -21,7 +24,7 @@ impl TlsFiles {
     }
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, AppError> {
+fn read(what: &str, file: &Path) -> Result<Vec<u8>, AppError> {
     let content = std::fs::read(file);
-    content.map_err(|error| format!("cannot read {}: {error}", file.display()).into())
+    content.map_err(|error| format!("cannot read {what} {}: {error}", file.display()).into())
 }

@@ -6,6 +6,7 @@
 //! target/dist/refrain-bench run --slices 0 --memory 1000000
 //! target/dist/refrain-bench tasks
 //! target/dist/refrain-bench capacity
+//! target/dist/refrain-bench gateway --url http://127.0.0.1:3001/mcp
 //! ```
 //!
 //! The floor ([`floor`]) is a minimal server for the same dialogue. The servers run on one core and the load ([`load`])
@@ -16,12 +17,13 @@
 //! ratios of 1.
 //!
 //! [`tasks`] are measured in this process, on real databases. [`capacity`] drives Refrain at fixed rates, and compares it
-//! with a queueing model.
+//! with a queueing model. [`gateway`] compares calls through the gateway with direct ones.
 
 mod capacity;
 mod counts;
 mod error;
 mod floor;
+mod gateway;
 mod load;
 mod machine;
 mod report;
@@ -67,6 +69,8 @@ enum Command {
     Tasks(tasks::TaskBenchOptions),
     /// Drive Refrain's server at several rates, and print the times and the CPU use beside those of a queueing model.
     Capacity(capacity::CapacityOptions),
+    /// Make the same calls of a server directly and through the gateway, and print the times.
+    Gateway(gateway::GatewayBenchOptions),
     /// Run the idle instance of the measurement of waiting tasks.
     #[command(hide = true)]
     Instance(tasks::InstanceOptions),
@@ -91,6 +95,10 @@ fn main() -> ExitCode {
         }
         Command::Tasks(options) => {
             let measured = unless_interrupted(tasks::run(&options));
+            run_on(Builder::new_multi_thread(), measured).and_then(|report| print(&report.text()))
+        }
+        Command::Gateway(options) => {
+            let measured = unless_interrupted(gateway::run(&options));
             run_on(Builder::new_multi_thread(), measured).and_then(|report| print(&report.text()))
         }
         Command::Instance(options) => run_on(Builder::new_multi_thread(), tasks::instance(options)),

@@ -9,8 +9,8 @@
 //! | `idle` | an idle instance with waiting tasks |
 //! | `report` | the report |
 //!
-//! Both sides use the same database in turn, with the same number of concurrent clients. Both make the same commits for
-//! a task; the database counts them.
+//! Both sides use the same database in turn, with the same number of concurrent clients, and make the same writes for a task.
+//! Refrain's concurrent writes share commits; the database counts them.
 
 mod counting_store;
 mod database;

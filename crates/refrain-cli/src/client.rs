@@ -32,6 +32,24 @@ use std::process::ExitCode;
 use std::time::Duration;
 use stderr::LogLines;
 
+/// The usage of a command that connects to a server: at a URL, or started with `--stdio`.
+macro_rules! usage {
+    ($command:literal, $words:literal) => {
+        concat!(
+            "refrain ",
+            $command,
+            " [OPTIONS] URL",
+            $words,
+            "\n       refrain ",
+            $command,
+            " [OPTIONS] --stdio",
+            $words,
+            " -- COMMAND..."
+        )
+    };
+}
+use usage;
+
 const SHUTDOWN_TIME: Duration = Duration::from_millis(200);
 
 #[derive(Subcommand)]

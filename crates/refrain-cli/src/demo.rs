@@ -1,4 +1,4 @@
-//! `refrain demo`: plays stories on a fleet on this machine, and prints which claims held.
+//! `refrain demo`: plays stories on a fleet on this machine, and prints which checks passed.
 //!
 //! Everything is real: three instances in separate processes, a round-robin balancer, and a client. The processes and
 //! files are always removed at the end.
@@ -10,7 +10,7 @@ mod printer;
 mod stories;
 mod world;
 
-use crate::{AppError, runtime};
+use crate::{AppError, print_error, runtime};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use printer::Printer;
@@ -23,12 +23,14 @@ use world::World;
 
 /// The exit code of an interrupted process.
 const INTERRUPTED: u8 = 130;
+/// The exit code of clap for wrong usage.
+const USAGE: u8 = 2;
 /// More than any story needs on a slow machine.
 const STORY_TIME: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Args)]
 pub(crate) struct DemoOptions {
-    /// Print one JSON object per line: every round, every claim, and all claims at the end.
+    /// Print one JSON object per line: every round, every check, and all checks at the end.
     #[arg(long)]
     json: bool,
     /// Play only this story.
@@ -45,7 +47,16 @@ fn story_parser() -> impl TypedValueParser<Value = &'static Story> {
 
 pub(crate) fn run(options: DemoOptions) -> Result<ExitCode, AppError> {
     let DemoOptions { json, story, extra } = options;
-    let stories = Story::selected(story, extra)?;
+    let stories = match story {
+        Some(story) if !extra.is_played(story) => {
+            print_error(&format!("story {:?} requires --drafts", story.name));
+            return Ok(ExitCode::from(USAGE));
+        }
+        Some(story) => vec![story],
+        None => Story::all()
+            .filter(|story| extra.is_played(story))
+            .collect(),
+    };
     let printer = Printer::new(json);
     runtime()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,8 +1,9 @@
-//! The `refrain` binary: a server with the demo tools, the demo, and a client.
+//! The `refrain` binary: a server with the demo tools, the demo, the gateway, and a client.
 
 mod client;
 mod demo;
 mod exact_number;
+mod gateway;
 mod style;
 mod terminal;
 
@@ -27,7 +28,9 @@ struct Cli {
 enum Command {
     #[command(flatten)]
     App(refrain_app::Command<ToolFlags>),
-    /// Run three instances that share only a key, and watch them serve the rounds of several calls.
+    /// Serve existing MCP servers as one stateless endpoint of 2026-07-28.
+    Gateway(gateway::GatewayOptions),
+    /// Run three instances that share a key, and watch them serve the rounds of several calls.
     Demo(demo::DemoOptions),
     #[command(flatten)]
     Client(client::ClientCommand),
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
     });
     let done = match cli.command {
         Command::App(command) => app().run(command),
+        Command::Gateway(options) => gateway::run(options),
         Command::Demo(options) => demo::run(options),
         Command::Client(command) => client::run(command),
     };

@@ -64,20 +64,27 @@ fn every_claim_of_every_story_holds() {
         assert!(told.contains(&format!("\n{title}")), "{told}");
     }
     assert!(!told.contains("draft"), "{told}");
-    assert!(!told.contains("NOT HELD"), "{told}");
+    assert!(!told.contains("FAILED"), "{told}");
     let claims: Vec<&str> = told
         .lines()
-        .filter_map(|line| line.strip_prefix("  held      "))
+        .filter_map(|line| line.strip_prefix("  ok        "))
         .collect();
     assert_eq!(claims.len(), 26, "{told}");
     for claim in claims {
         assert_eq!(told.matches(claim).count(), 1, "printed twice: {claim}");
     }
     let summary = told.lines().last().unwrap();
-    assert!(summary.starts_with("All 26 claims held. "), "{summary}");
+    assert!(summary.starts_with("All 26 checks passed. "), "{summary}");
     for line in told.lines() {
         assert!(line.chars().count() <= 100, "too wide: {line:?}");
     }
+}
+
+#[test]
+fn story_of_a_draft_requires_the_flag() {
+    let output = demo(&["--story", "sketch"]);
+    assert_eq!(output.code, 2, "{output:?}");
+    assert_eq!(output.err, "error: story \"sketch\" requires --drafts\n");
 }
 
 #[test]

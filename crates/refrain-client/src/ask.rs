@@ -1,8 +1,7 @@
 //! Asks of a server, and the answers to them.
 
 use refrain_wire::{
-    Action, AskKind, CallKind, Capability, Form, Root, SamplingAnswer, SamplingParams,
-    check_answer_shape,
+    Action, AskKind, CallKind, Form, Root, SamplingAnswer, SamplingParams, check_answer_shape,
 };
 use serde::Deserialize;
 use serde_json::value::to_raw_value;
@@ -167,10 +166,6 @@ impl IncomingAsk {
             ELICITATION => Self::parse_elicitation(key, read("elicitation", params?)?, asker),
             "sampling/createMessage" => {
                 let params: SamplingParams = read("sampling", params?)?;
-                if params.capability() != Capability::Sampling {
-                    let why = "sampling with tools is not supported by this client";
-                    return Err(invalid(why));
-                }
                 params.check().map_err(|error| invalid(error.to_string()))?;
                 Ok(Self::Sampling(Box::new(SamplingAsk { key, asker, params })))
             }
@@ -258,7 +253,7 @@ impl IncomingAsk {
     }
 }
 
-fn check_root(root: &Root) -> Result<(), InvalidAnswer> {
+pub(crate) fn check_root(root: &Root) -> Result<(), InvalidAnswer> {
     let uri = &root.uri;
     // Parsing resolves `.` and `..`.
     let is_up = |part: &str| matches!(part.replace("%2e", ".").as_str(), "." | "..");

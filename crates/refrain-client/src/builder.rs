@@ -1,12 +1,11 @@
 //! [`ClientBuilder`]: identity, ask handlers, limits and transport of a client.
 
 use crate::FixedProtocol;
-use crate::ask::{AskAnswer, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
+use crate::ask::{AskAnswer, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk, check_root};
 use crate::auth::Authorize;
 use crate::client::{Client, RequestIds};
 use crate::error::{Error, ErrorKind};
 use crate::handlers::{HandlerError, Handlers};
-use crate::legacy::UnassociatedAsks;
 use crate::limits::ClientLimits;
 use crate::notifications::{LogMessage, Notifications, Progress};
 use crate::pending::PendingCall;
@@ -28,7 +27,9 @@ pub struct ClientBuilder {
     pub(crate) info: Implementation,
     pub(crate) handlers: Handlers,
     pub(crate) manual_kinds: Vec<AskKind>,
-    pub(crate) unassociated: UnassociatedAsks,
+    pub(crate) connection_roots: Option<Arc<[Root]>>,
+    /// Only for the official conformance suite.
+    pub(crate) allows_unassociated_asks: bool,
     pub(crate) limits: ClientLimits,
     pub(crate) notifications: Notifications,
     pub(crate) watch: WireObserver,
@@ -37,6 +38,8 @@ pub struct ClientBuilder {
     pub(crate) on_retry: Arc<dyn Fn(&Retry<'_>) + Send + Sync>,
     pub(crate) on_stderr: StderrObserver,
     pub(crate) authorize: Option<Arc<dyn Authorize>>,
+    /// Names and secret values.
+    pub(crate) headers: Vec<(String, String)>,
 }
 
 impl fmt::Debug for ClientBuilder {
@@ -58,7 +61,8 @@ impl Default for ClientBuilder {
             },
             handlers: Handlers::default(),
             manual_kinds: Vec::new(),
-            unassociated: UnassociatedAsks::default(),
+            connection_roots: None,
+            allows_unassociated_asks: false,
             limits: ClientLimits::default(),
             notifications: Notifications::default(),
             watch: Arc::new(|_| {}),
@@ -67,6 +71,7 @@ impl Default for ClientBuilder {
             on_retry: Arc::new(|_| {}),
             on_stderr: Arc::new(|_| {}),
             authorize: None,
+            headers: Vec::new(),
         }
     }
 }
@@ -110,6 +115,19 @@ impl ClientBuilder {
         self
     }
 
+    /// Declares sampling with tools: [`on_sampling`](Self::on_sampling) also receives questions whose `params` have tools
+    /// or results of tools, and may answer with [tool uses](refrain_wire::ToolUse). Without this, they are rejected.
+    pub fn sampling_tools(mut self) -> Self {
+        self.handlers.sampling_tools = true;
+        self
+    }
+
+    /// Declares sampling with context: [`on_sampling`](Self::on_sampling) supports `params.include_context`.
+    pub fn sampling_context(mut self) -> Self {
+        self.handlers.sampling_context = true;
+        self
+    }
+
     /// Lists the roots, and declares the roots capability.
     pub fn on_roots<F, Fut>(mut self, handle: F) -> Self
     where
@@ -117,6 +135,25 @@ impl ClientBuilder {
         Fut: Future<Output = Result<Vec<Root>, HandlerError>> + Send + 'static,
     {
         self.handlers.roots = Some(Arc::new(move |ask| handle(ask).boxed()));
+        self
+    }
+
+    /// Answers `roots/list` of a legacy server outside of any call with these roots, and declares the roots capability to
+    /// legacy servers. Some servers ask right after the connection is initialized.
+    ///
+    /// During a call, `roots/list` goes to [`on_roots`](Self::on_roots), and is answered with these roots only if that
+    /// handler is missing. Without this setting, requests outside of calls are rejected.
+    ///
+    /// ```no_run
+    /// # async fn run(command: std::process::Command) -> Result<(), refrain_client::Error> {
+    /// use refrain_client::{Client, Root};
+    /// let roots = vec![Root::new("file:///srv/project")];
+    /// let client = Client::builder().connection_roots(roots).spawn(command).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connection_roots(mut self, roots: Vec<Root>) -> Self {
+        self.connection_roots = Some(roots.into());
         self
     }
 
@@ -136,7 +173,7 @@ impl ClientBuilder {
     #[cfg(feature = "suite-unassociated-asks")]
     #[doc(hidden)]
     pub fn allow_unassociated_asks(mut self) -> Self {
-        self.unassociated = UnassociatedAsks::allowed();
+        self.allows_unassociated_asks = true;
         self
     }
 
@@ -195,13 +232,32 @@ impl ClientBuilder {
         self
     }
 
+    /// Adds a header to every HTTP request to the server, such as an API key. Not used for a server process, nor for requests
+    /// to an authorization server. The value is a secret: it is never part of an error, a log or `Debug` output.
+    ///
+    /// Connecting fails with [`ErrorKind::InvalidArgument`] if the name or the value is invalid, or if the client sets this
+    /// header itself.
+    ///
+    /// ```no_run
+    /// # async fn run(key: &str) -> Result<(), refrain_client::Error> {
+    /// let builder = refrain_client::Client::builder().header("X-Api-Key", key);
+    /// let client = builder.connect("https://example.com/mcp").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
     /// Sets the limits.
     pub fn limits(mut self, limits: ClientLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Connects to the server at an `http` or `https` URL.
+    /// Connects to the server at an `http` or `https` URL. Servers of 2024-11-05 that use the HTTP+SSE transport are
+    /// recognised.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         const EXPECTED: &str = "expected an http:// or https:// URL";
         let invalid = |why: &str| ErrorKind::InvalidAddress {
@@ -218,8 +274,9 @@ impl ClientBuilder {
         if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err(invalid("it must not contain a user name or password").into());
         }
-        let link = HttpLink::new(parsed, &self)?;
-        self.open(Link::Http(Arc::new(link))).await
+        let setup = self.for_connection();
+        let link = HttpLink::new(parsed, &setup)?;
+        setup.open(Link::Http(Arc::new(link))).await
     }
 
     /// Starts a server as a child process, and talks to it over its standard input and output. Its standard error is
@@ -238,17 +295,31 @@ impl ClientBuilder {
     /// # }
     /// ```
     pub async fn spawn(self, command: impl Into<Command>) -> Result<Client, Error> {
-        let setup = PipeSetup {
+        let setup = self.for_connection();
+        let link = PipeLink::spawn(command.into(), setup.pipe())?;
+        setup.open(Link::Pipe(Box::new(link))).await
+    }
+
+    pub(crate) fn pipe(&self) -> PipeSetup {
+        PipeSetup {
             watch: Arc::clone(&self.watch),
             on_stderr: Arc::clone(&self.on_stderr),
             notifications: self.notifications.clone(),
+            roots: self.connection_roots.clone(),
             limits: self.limits.clone(),
-        };
-        let link = PipeLink::spawn(command.into(), setup)?;
-        self.open(Link::Pipe(Box::new(link))).await
+        }
+    }
+
+    /// The setup of a new connection. Clones of a builder must not share subscriptions.
+    fn for_connection(mut self) -> Self {
+        self.notifications.changes = Arc::default();
+        self
     }
 
     async fn open(self, link: Link) -> Result<Client, Error> {
+        for root in self.connection_roots.iter().flat_map(|roots| roots.iter()) {
+            check_root(root).map_err(|error| ErrorKind::InvalidArgument(error.to_string()))?;
+        }
         let ids = RequestIds::default();
         let link = match self.protocol {
             Some(protocol) => protocol.wrap(link, ids.clone()),

@@ -19,6 +19,8 @@ pub struct CallSpec {
     target: String,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     arguments: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    meta: Map<String, Value>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -53,6 +55,7 @@ impl CallSpec {
             kind,
             target,
             arguments: Map::new(),
+            meta: Map::new(),
         }
     }
 
@@ -70,6 +73,22 @@ impl CallSpec {
         self
     }
 
+    /// Adds a member to the `_meta` of each request of the call, for example a trace context.
+    ///
+    /// A call with a member that the client sets itself ([`RequestMeta::KEYS`](crate::wire::client::RequestMeta::KEYS))
+    /// fails with [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument).
+    ///
+    /// ```
+    /// use refrain_client::CallSpec;
+    /// let call = CallSpec::tool("greet").meta("com.example/tenant", "blue");
+    /// assert_eq!(call.meta_members()["com.example/tenant"], "blue");
+    /// ```
+    #[must_use]
+    pub fn meta(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.meta.insert(key.into(), value.into());
+        self
+    }
+
     /// Tool, prompt or resource.
     pub fn kind(&self) -> CallKind {
         self.kind
@@ -83,6 +102,11 @@ impl CallSpec {
     /// The arguments.
     pub fn arguments(&self) -> &Map<String, Value> {
         &self.arguments
+    }
+
+    /// The additional members of `_meta`.
+    pub fn meta_members(&self) -> &Map<String, Value> {
+        &self.meta
     }
 
     pub(crate) fn request(&self) -> Request {

@@ -1,36 +1,53 @@
-//! [`Client`]: the connection to one server, and its shared state.
+//! [`Client`]: the connection to one server, and the setup of one of its users.
 
 use crate::ask::without_arguments;
 use crate::builder::ClientBuilder;
 use crate::cache::ResultCache;
-use crate::legacy::Legacy;
+use crate::error::{Error, ErrorKind};
+use crate::legacy::{Legacy, PING};
 use crate::output_schema::OutputSchema;
 use crate::transport::Link;
 use parking_lot::Mutex;
-use refrain_wire::client::ServerInfo;
-use refrain_wire::{ParamHeaderError, ParamHeaders, ToolInfo};
+use refrain_wire::client::{Request, ServerInfo};
+use refrain_wire::{Capabilities, Implementation, ParamHeaderError, ParamHeaders, Root, ToolInfo};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-/// A client of one server; see the [crate documentation](crate) for an example. Clones share the connection.
+/// A client of one server; see the [crate documentation](crate) for an example. Clones and [scoped](Self::scoped) clients
+/// share the connection.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<ClientInner>,
 }
 
 pub(crate) struct ClientInner {
-    pub(crate) link: Link,
+    pub(crate) connection: Arc<Connection>,
     pub(crate) setup: ClientBuilder,
-    pub(crate) server: ServerInfo,
-    pub(crate) legacy: Option<Legacy>,
+    /// The number of the scope, unique within the connection.
+    pub(crate) scope: u64,
+}
+
+/// The state that all scoped clients share.
+pub(crate) struct Connection {
+    pub(crate) link: Link,
+    /// The name and capabilities of the client that connected, for `initialize`.
+    pub(crate) identity: (Implementation, Capabilities),
+    pub(crate) roots: Option<Arc<[Root]>>,
+    negotiated: OnceLock<Negotiated>,
     pub(crate) ids: RequestIds,
+    scopes: AtomicU64,
     /// How often the server process was restarted. Locked during a restart.
     pub(crate) restarts: tokio::sync::Mutex<u64>,
     /// The listed tools by name. A tool with an invalid definition must not be called.
     pub(crate) tools: Mutex<HashMap<String, ToolDefinition>>,
     pub(crate) cache: Mutex<ResultCache>,
+}
+
+struct Negotiated {
+    server: ServerInfo,
+    legacy: Option<Legacy>,
 }
 
 pub(crate) struct ListedTool {
@@ -66,25 +83,74 @@ impl Client {
 
     /// The server's name, version and capabilities.
     pub fn server(&self) -> &ServerInfo {
-        &self.inner.server
+        self.inner.connection.server()
     }
 
     /// The server's URL, or the command that was started.
     pub fn address(&self) -> &str {
-        self.inner.link.address()
+        self.inner.connection.link.address()
+    }
+
+    /// Checks that the server responds: sends `ping` to a legacy server, and `server/discover` to any other.
+    pub async fn ping(&self) -> Result<(), Error> {
+        Ok(self.inner.ping().await?)
+    }
+
+    /// A client on the same connection with other handlers and limits, for example for one user of a gateway.
+    ///
+    /// `configure` receives a builder with the settings of this client. Calls through the new client answer asks and
+    /// report progress and log messages with the handlers of the new client only.
+    ///
+    /// ```no_run
+    /// # async fn run(client: refrain_client::Client) -> Result<(), refrain_client::Error> {
+    /// let of_ada = client.scoped(|ada| ada.on_progress(|step| println!("Ada: {step:?}")));
+    /// let of_bob = client.scoped(|bob| bob.on_progress(|step| println!("Bob: {step:?}")));
+    /// let arguments = serde_json::json!({});
+    /// let (ada, bob) = tokio::join!(
+    ///     of_ada.call_tool("build", arguments.clone()),
+    ///     of_bob.call_tool("build", arguments),
+    /// );
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// - Each request of 2026-07-28 declares the capabilities of its scoped client. A legacy server knows only those of
+    ///   the client that connected, so that client must have handlers for all kinds of asks; the same applies to the log
+    ///   level.
+    /// - A legacy server process does not name the call of an ask or a log message. While calls of several scoped clients
+    ///   are in flight, its asks are rejected, and its log messages go to the client that connected. After a cancelled
+    ///   call, a late ask cannot be told from an ask of the next call.
+    /// - Settings of the connection cannot be changed: the dialect, the authorization and headers, `connection_roots`,
+    ///   `on_wire`, `on_stderr`, and the limits `message`, `values` and `response`.
+    pub fn scoped(&self, configure: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Self {
+        let connection = Arc::clone(&self.inner.connection);
+        let mut setup = configure(self.inner.setup.clone());
+        setup.protocol = self.inner.setup.protocol;
+        setup.notifications.changes = Arc::clone(&self.inner.setup.notifications.changes);
+        let scope = connection.scopes.fetch_add(1, Ordering::Relaxed) + 1;
+        Self {
+            inner: Arc::new(ClientInner {
+                connection,
+                setup,
+                scope,
+            }),
+        }
     }
 
     /// Closes the connection, and waits until the server process has exited or the legacy session is closed.
     ///
-    /// Does nothing while other clones exist. Dropping the last clone closes the connection without waiting: if the
-    /// program exits right afterwards, the process is killed.
+    /// Does nothing while clones or scoped clients exist. Dropping the last of them closes the connection without
+    /// waiting: if the program exits right afterwards, the process is killed.
     pub async fn close(self) {
-        if let Some(inner) = Arc::into_inner(self.inner) {
-            if let Some(legacy) = inner.legacy {
-                legacy.close().await;
-            }
-            inner.link.close().await;
+        let inner = Arc::into_inner(self.inner);
+        let Some(connection) = inner.and_then(|inner| Arc::into_inner(inner.connection)) else {
+            return;
+        };
+        let negotiated = connection.negotiated.into_inner();
+        if let Some(legacy) = negotiated.and_then(|negotiated| negotiated.legacy) {
+            legacy.close().await;
         }
+        connection.link.close().await;
     }
 }
 
@@ -92,23 +158,57 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("address", &without_arguments(self.address()))
-            .field("server", &self.inner.server)
+            .field("server", self.server())
             .finish_non_exhaustive()
     }
 }
 
 impl ClientInner {
     pub(crate) fn new(link: Link, setup: ClientBuilder, ids: RequestIds) -> Self {
-        Self {
+        let connection = Connection {
             link,
-            setup,
-            server: ServerInfo::default(),
-            legacy: None,
+            identity: (setup.info.clone(), setup.capabilities(true)),
+            roots: setup.connection_roots.clone(),
+            negotiated: OnceLock::new(),
             ids,
+            scopes: AtomicU64::new(0),
             restarts: tokio::sync::Mutex::new(0),
             tools: Mutex::default(),
             cache: Mutex::default(),
+        };
+        Self {
+            connection: Arc::new(connection),
+            setup,
+            scope: 0,
         }
+    }
+
+    pub(crate) async fn ping(&self) -> Result<(), ErrorKind> {
+        let request = match self.connection.legacy() {
+            Some(_) => Request::new(PING, []),
+            None => Request::discover(),
+        };
+        self.request(request).await.map(|_| ())
+    }
+}
+
+impl Connection {
+    /// Records the result of the negotiation. Only the first one counts.
+    pub(crate) fn set_negotiated(&self, server: ServerInfo, legacy: Option<Legacy>) {
+        self.negotiated
+            .get_or_init(|| Negotiated { server, legacy });
+    }
+
+    /// The server; empty during the negotiation.
+    pub(crate) fn server(&self) -> &ServerInfo {
+        static UNKNOWN: LazyLock<ServerInfo> = LazyLock::new(ServerInfo::default);
+        let negotiated = self.negotiated.get();
+        negotiated.map_or(&UNKNOWN, |negotiated| &negotiated.server)
+    }
+
+    /// The legacy session. `None` during the negotiation.
+    pub(crate) fn legacy(&self) -> Option<&Legacy> {
+        self.negotiated.get()?.legacy.as_ref()
     }
 
     pub(crate) fn tool(&self, name: &str) -> Option<ToolDefinition> {

@@ -8,14 +8,15 @@
 //! | an error code of 2026-07-28 | no common revision, or a rejected request |
 //! | any other response, silence, or exit | a legacy server, if `initialize` succeeds |
 //! | "method not found" for `server/discover` and `initialize` | 2026-07-28 without discovery |
+//! | both rejected over HTTP, and GET opens a stream with an `endpoint` event | the HTTP+SSE transport of 2024-11-05, then `initialize` over it |
 
 use crate::builder::ClientBuilder;
 use crate::client::{Client, ClientInner, RequestIds};
 use crate::dialect::{Dialect, DialectError};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, QUOTE_MAX, after_colon};
 use crate::legacy::{Handshake, Legacy};
 use crate::retry::within;
-use crate::transport::{Link, LinkResponse, LinkResult, PipeLink};
+use crate::transport::{EventStream, Link, LinkResponse, LinkResult, PipeLink};
 use futures_util::future::{Either, select};
 use refrain_wire::client::{Request, RpcFailure, ServerInfo, check_complete};
 use refrain_wire::legacy::Revision;
@@ -45,25 +46,48 @@ enum Negotiation {
     Legacy(Handshake),
 }
 
+/// Why a negotiation did not succeed.
+enum NegotiationError {
+    Failed(ErrorKind),
+    /// The server uses the HTTP+SSE transport of 2024-11-05.
+    EventStream(Box<EventStream>),
+}
+
+impl<E: Into<ErrorKind>> From<E> for NegotiationError {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
 impl Client {
     pub(crate) async fn open(
         link: Link,
         setup: ClientBuilder,
         ids: RequestIds,
     ) -> Result<Self, Error> {
-        let mut inner = ClientInner::new(link, setup, ids);
-        let negotiation = match inner.setup.protocol {
-            None => inner.negotiate().await?,
-            Some(protocol) => inner.initialize_in(protocol).await?,
+        let mut inner = ClientInner::new(link, setup, ids.clone());
+        let negotiated = match inner.setup.protocol {
+            None => inner.negotiate().await,
+            Some(protocol) => inner.connect_in(protocol).await,
+        };
+        let negotiation = match negotiated {
+            Ok(negotiation) => negotiation,
+            Err(NegotiationError::Failed(error)) => return Err(error.into()),
+            Err(NegotiationError::EventStream(stream)) => {
+                let link = PipeLink::over_http(*stream, inner.setup.pipe());
+                inner = ClientInner::new(Link::Pipe(Box::new(link)), inner.setup, ids);
+                Negotiation::Legacy(inner.initialize_configured().await?)
+            }
         };
         match negotiation {
             Negotiation::Modern(server) => {
-                inner.link.set_modern();
-                inner.server = server;
+                inner.connection.link.set_modern();
+                inner.connection.set_negotiated(server, None);
             }
             Negotiation::Legacy(greeting) => {
-                inner.server = greeting.server.clone();
-                inner.legacy = Some(Legacy::start(greeting, &inner).await);
+                let server = greeting.server.clone();
+                let legacy = Legacy::start(greeting, &inner).await;
+                inner.connection.set_negotiated(server, Some(legacy));
                 inner.set_log_level().await;
             }
         }
@@ -75,21 +99,43 @@ impl Client {
 
 impl ClientInner {
     /// Connects in a configured protocol, without negotiation.
-    async fn initialize_in(&self, protocol: Dialect) -> Result<Negotiation, ErrorKind> {
-        let revision = match protocol {
-            Dialect::Revision(revision) => revision,
-            Dialect::Modern => return self.discover_modern().await.map(Negotiation::Modern),
-            Dialect::Draft(draft) => {
-                let discovered = self.discover_in(draft.name()).await;
-                return discovered.map(Negotiation::Modern);
+    async fn connect_in(&self, protocol: Dialect) -> Result<Negotiation, NegotiationError> {
+        match protocol {
+            Dialect::Modern => Ok(Negotiation::Modern(self.discover_modern().await?)),
+            Dialect::Draft(draft) => Ok(Negotiation::Modern(self.discover_in(draft.name()).await?)),
+            Dialect::Revision(_) | Dialect::FirstRevision => {
+                match self.initialize_configured().await {
+                    Ok(greeting) => Ok(Negotiation::Legacy(greeting)),
+                    Err(error) if is_rejection(&error) => Err(self.event_stream_or(error).await),
+                    Err(error) => Err(error.into()),
+                }
             }
-        };
-        let greeting = self.initialize(revision.as_str()).await?;
-        if greeting.server.version != revision.as_str() {
+        }
+    }
+
+    /// Sends `initialize`, in the configured revision if there is one.
+    async fn initialize_configured(&self) -> Result<Handshake, ErrorKind> {
+        let configured = self.setup.protocol.and_then(Dialect::legacy_name);
+        let greeting = self
+            .initialize(configured.unwrap_or(Revision::LATEST.as_str()))
+            .await?;
+        if configured.is_some_and(|revision| greeting.server.version != revision) {
             let supported = vec![greeting.server.version];
             return Err(ErrorKind::NoCommonVersion { supported });
         }
-        Ok(Negotiation::Legacy(greeting))
+        Ok(greeting)
+    }
+
+    /// The event stream of a server that rejects POST requests to its URL, or else this error.
+    async fn event_stream_or(&self, error: ErrorKind) -> NegotiationError {
+        let Some(http) = self.connection.link.http() else {
+            return error.into();
+        };
+        match EventStream::open(http).await {
+            Ok(Some(stream)) => NegotiationError::EventStream(Box::new(stream)),
+            Err(invalid @ ErrorKind::NotMcp { .. }) => invalid.into(),
+            Ok(None) | Err(_) => error.into(),
+        }
     }
 
     /// Sends `server/discover`, and fails unless the server speaks 2026-07-28.
@@ -102,7 +148,7 @@ impl ClientInner {
             Discovery::MaybeLegacy(error) => error.to_string(),
         };
         Err(ErrorKind::Dialect(DialectError::NotSpoken {
-            address: self.link.address().to_owned(),
+            address: self.connection.link.address().to_owned(),
             dialect: Dialect::Modern,
             why,
         }))
@@ -124,10 +170,10 @@ impl ClientInner {
         })
     }
 
-    async fn negotiate(&self) -> Result<Negotiation, ErrorKind> {
+    async fn negotiate(&self) -> Result<Negotiation, NegotiationError> {
         let request = Request::discover().into();
         let mut discover = pin!(self.exchange(&request));
-        let discovered = if self.link.pipe().is_none() {
+        let discovered = if self.connection.link.pipe().is_none() {
             discover.await
         } else {
             match within(self.setup.limits.probe, discover.as_mut()).await {
@@ -147,7 +193,7 @@ impl ClientInner {
     async fn initialize_meanwhile(
         &self,
         discover: impl Future<Output = LinkResult<LinkResponse>>,
-    ) -> Result<Negotiation, ErrorKind> {
+    ) -> Result<Negotiation, NegotiationError> {
         let mut survived = false;
         let negotiated = tokio::select! {
             negotiated = self.first_negotiated(discover) => negotiated,
@@ -158,13 +204,18 @@ impl ClientInner {
             Err(error @ ErrorKind::Exited { .. }) if !survived && !self.is_input_unread() => {
                 self.try_legacy(error).await
             }
-            negotiated => negotiated,
+            negotiated => Ok(negotiated?),
         }
     }
 
     /// Notes that the process still runs for some time after it has read everything. A later exit has other reasons.
     async fn watch_survival(&self, survived: &mut bool) -> Infallible {
-        while self.link.pipe().is_some_and(|link| !link.is_input_read()) {
+        while self
+            .connection
+            .link
+            .pipe()
+            .is_some_and(|link| !link.is_input_read())
+        {
             sleep(INPUT_POLL).await;
         }
         sleep(EXIT_DELAY_MAX).await;
@@ -196,14 +247,14 @@ impl ClientInner {
     }
 
     /// Sends `initialize`. Returns the error of the discovery if the server rejects that too.
-    async fn try_legacy(&self, error: ErrorKind) -> Result<Negotiation, ErrorKind> {
+    async fn try_legacy(&self, error: ErrorKind) -> Result<Negotiation, NegotiationError> {
         self.revive().await?;
         let rejection: ErrorKind = match self.initialize(Revision::LATEST.as_str()).await {
             Ok(greeting) => return Ok(Negotiation::Legacy(greeting)),
             Err(error) => error.into(),
         };
         if !is_rejection(&rejection) {
-            return Err(rejection);
+            return Err(rejection.into());
         }
         if is_unknown_method(&error) {
             return Ok(Negotiation::Modern(ServerInfo {
@@ -211,25 +262,30 @@ impl ClientInner {
                 ..ServerInfo::default()
             }));
         }
-        if let Some(link) = self.link.http()
-            && link.is_http_sse().await
-        {
-            return Err(ErrorKind::HttpSseTransport);
-        }
-        Err(match error {
-            ErrorKind::HttpStatus { status, .. } => self.not_mcp(format!("HTTP status {status}")),
+        let error = match error {
+            ErrorKind::HttpStatus { status, body } => {
+                // An HTML page says less than its status.
+                let reason = Some(body).filter(|body| !body.trim_start().starts_with('<'));
+                let reason: String = reason
+                    .iter()
+                    .flat_map(|body| body.chars())
+                    .take(QUOTE_MAX)
+                    .collect();
+                self.not_mcp(format!("HTTP status {status}{}", after_colon(&reason)))
+            }
             error => error,
-        })
+        };
+        Err(self.event_stream_or(error).await)
     }
 
     /// Whether the server is a process that has read nothing.
     fn is_input_unread(&self) -> bool {
-        let link = self.link.pipe();
+        let link = self.connection.link.pipe();
         link.is_some_and(PipeLink::is_input_unread)
     }
 
     pub(crate) fn not_mcp(&self, why: String) -> ErrorKind {
-        let address = self.link.address().to_owned();
+        let address = self.connection.link.address().to_owned();
         ErrorKind::NotMcp { address, why }
     }
 
@@ -247,7 +303,7 @@ impl ClientInner {
             },
             Err(ErrorKind::InvalidResponse(error)) => {
                 let error = self.not_mcp(error.to_string());
-                match self.link.pipe() {
+                match self.connection.link.pipe() {
                     None => Err(error),
                     // A legacy process may reject an unknown method with an invalid message.
                     Some(_) => Ok(Discovery::MaybeLegacy(error)),

@@ -16,7 +16,7 @@ mod tasks;
 pub(crate) use exchange::TranslatorExchange;
 
 use crate::builder::ClientBuilder;
-use crate::client::RequestIds;
+use crate::client::{Client, RequestIds};
 use crate::error::ErrorKind;
 use crate::pending::PendingCall;
 use crate::transport::{Link, LinkError, LinkExchange, LinkResponse, LinkResult, OutgoingMessage};
@@ -41,6 +41,8 @@ pub enum Dialect {
     Modern,
     /// A legacy revision of the protocol.
     Revision(Revision),
+    /// 2024-11-05, the first revision.
+    FirstRevision,
     /// A draft of the protocol.
     Draft(Draft),
 }
@@ -50,7 +52,11 @@ impl Dialect {
     pub fn all() -> impl Iterator<Item = Self> {
         let revisions = Revision::ALL.into_iter().map(Self::Revision);
         let drafts = Draft::ALL.into_iter().map(Self::Draft);
-        std::iter::once(Self::Modern).chain(revisions).chain(drafts)
+        let modern = std::iter::once(Self::Modern);
+        modern
+            .chain(revisions)
+            .chain([Self::FirstRevision])
+            .chain(drafts)
     }
 
     /// The dialect with this name: a revision, `draft-0`, `draft-1` or `draft-2`.
@@ -63,13 +69,22 @@ impl Dialect {
         match self {
             Self::Modern => PROTOCOL_VERSION,
             Self::Revision(revision) => revision.as_str(),
+            Self::FirstRevision => Revision::FIRST_NAME,
             Self::Draft(draft) => draft.name(),
+        }
+    }
+
+    /// The name of a legacy revision.
+    pub(crate) fn legacy_name(self) -> Option<&'static str> {
+        match self {
+            Self::Revision(_) | Self::FirstRevision => Some(self.name()),
+            Self::Modern | Self::Draft(_) => None,
         }
     }
 
     pub(crate) fn wrap(self, link: Link, ids: RequestIds) -> Link {
         match self {
-            Self::Modern | Self::Revision(_) => link,
+            Self::Modern | Self::Revision(_) | Self::FirstRevision => link,
             Self::Draft(draft) => Link::Translated(Arc::new(Translator {
                 draft,
                 link,
@@ -86,7 +101,8 @@ impl Dialect {
 pub(crate) type FixedProtocol = Dialect;
 
 impl ClientBuilder {
-    /// Uses this dialect instead of negotiating the protocol revision: 2026-07-28, a legacy revision, or a draft.
+    /// Uses this dialect instead of negotiating the protocol revision: 2026-07-28, a legacy revision, or a draft. Fails if
+    /// the server does not use it.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), refrain_client::Error> {
@@ -99,6 +115,29 @@ impl ClientBuilder {
     pub fn dialect(mut self, dialect: impl Into<Dialect>) -> Self {
         self.protocol = Some(dialect.into());
         self
+    }
+}
+
+impl Client {
+    /// The dialect of this connection. Remember it, and pass it to [`ClientBuilder::dialect`] to connect to the same
+    /// server without negotiation: a legacy server process is then started once and not sent `server/discover`.
+    ///
+    /// If connecting with a remembered dialect fails, the server may have changed: negotiate again.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), refrain_client::Error> {
+    /// use refrain_client::Client;
+    /// use std::process::Command;
+    /// let dialect = Client::builder().spawn(Command::new("my-server")).await?.dialect();
+    /// let again = Client::builder().dialect(dialect).spawn(Command::new("my-server")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn dialect(&self) -> Dialect {
+        let configured = self.inner.setup.protocol;
+        configured
+            .or_else(|| Dialect::from_name(&self.server().version))
+            .unwrap_or(Dialect::Modern)
     }
 }
 

@@ -56,15 +56,17 @@ pub enum ErrorKind {
         source: io::Error,
     },
     /// The server process exited.
-    #[error("server process exited before it responded ({status}){}", after_colon(.stderr))]
+    #[error("{program} exited before it responded ({status}){}", after_colon(.stderr))]
     Exited {
+        /// The program.
+        program: String,
         /// The exit status.
         status: String,
         /// The end of its standard error.
         stderr: String,
     },
     /// There is no MCP server at the address.
-    #[error("{address} does not respond as an MCP server: {why}; check the {}", kind_of_address(.address))]
+    #[error("{address} does not respond as an MCP server: {why}")]
     NotMcp {
         /// The URL, or the program of a server process.
         address: String,
@@ -77,12 +79,6 @@ pub enum ErrorKind {
         /// The revisions of the server.
         supported: Vec<String>,
     },
-    /// The server uses the HTTP+SSE transport of 2024-11-05.
-    #[error(
-        "the server uses the HTTP+SSE transport of 2024-11-05, which this client does not support; \
-         many such servers also offer Streamable HTTP at another path, such as /mcp"
-    )]
-    HttpSseTransport,
     /// The response is invalid.
     #[error("invalid response from the server: {0}")]
     InvalidResponse(#[source] ReadError),
@@ -140,7 +136,7 @@ pub enum ErrorKind {
     #[error(transparent)]
     Auth(#[from] AuthError),
     /// The call took too many rounds.
-    #[error("call not complete after {0} rounds; the server may be asking in a loop")]
+    #[error("call not complete after {0} {rounds}", rounds = if *.0 == 1 { "round" } else { "rounds" })]
     TooManyRounds(u32),
     /// The deadline of the whole call has passed. The call can be resumed with a later deadline.
     #[error("call exceeded its deadline of {}", format_duration(*.0))]
@@ -264,19 +260,15 @@ pub(crate) fn cause<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdErro
     cause
 }
 
+/// The maximum number of characters of a response that an error quotes.
+pub(crate) const QUOTE_MAX: usize = 80;
+
 pub(crate) fn after_colon(text: &str) -> String {
     let text = text.trim();
     if text.is_empty() {
         String::new()
     } else {
         format!(": {text}")
-    }
-}
-
-fn kind_of_address(address: &str) -> &'static str {
-    match address.starts_with("http://") || address.starts_with("https://") {
-        true => "address and its path",
-        false => "command",
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::ask::{AskAnswer, FormAsk, IncomingAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use refrain_wire::{AskKind, Root, SamplingAnswer};
+use refrain_wire::{AskKind, Capability, Root, SamplingAnswer};
 use std::error::Error;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -18,6 +18,10 @@ pub(crate) struct Handlers {
     pub(crate) form: Option<AskHandler<FormAsk, AskAnswer>>,
     pub(crate) url: Option<AskHandler<UrlAsk, AskAnswer>>,
     pub(crate) sampling: Option<AskHandler<SamplingAsk, SamplingAnswer>>,
+    /// Whether sampling with tools is declared.
+    pub(crate) sampling_tools: bool,
+    /// Whether sampling with context from the client's servers is declared.
+    pub(crate) sampling_context: bool,
     pub(crate) roots: Option<AskHandler<RootsAsk, Vec<Root>>>,
     pub(crate) unknown: Option<AskHandler<UnknownAsk, AskAnswer>>,
 }
@@ -32,6 +36,11 @@ impl Handlers {
         }
     }
 
+    /// Whether sampling with the features of this ask is declared.
+    pub(crate) fn allows(&self, ask: &SamplingAsk) -> bool {
+        self.sampling_tools || ask.params.capability() == Capability::Sampling
+    }
+
     /// Calls the handler for an ask. A panic counts as a failed handler.
     pub(crate) async fn answer(&self, ask: &IncomingAsk) -> Result<AskAnswer, AnswerFailure> {
         let answered = AssertUnwindSafe(self.handle(ask)).catch_unwind().await;
@@ -42,6 +51,10 @@ impl Handlers {
         match ask {
             IncomingAsk::Form(ask) => call(self.form.as_ref(), AskKind::Form, ask.clone()).await,
             IncomingAsk::Url(ask) => call(self.url.as_ref(), AskKind::Url, ask.clone()).await,
+            IncomingAsk::Sampling(ask) if !self.allows(ask) => {
+                let why = "sampling with tools is not supported by this client";
+                Err(AnswerFailure::permanent(why.to_owned()))
+            }
             IncomingAsk::Sampling(ask) => {
                 let answer = call(self.sampling.as_ref(), AskKind::Sampling, (**ask).clone());
                 Ok(AskAnswer::Sampled(Box::new(answer.await?)))

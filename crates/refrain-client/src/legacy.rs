@@ -1,25 +1,28 @@
 //! Legacy servers: `initialize`, sessions, and asks during a call.
 //!
-//! Asks are answered only on the response stream of a call. Elsewhere the client rejects all requests except pings.
+//! Asks are answered only on the response stream of a call. Elsewhere the client rejects all requests except pings, and
+//! `roots/list` if the host has set roots for the connection.
 
+mod active_calls;
 mod asks;
+mod changes;
 mod session_stream;
-mod unassociated;
 
 pub(crate) use asks::join_unanswered;
-pub(crate) use unassociated::UnassociatedAsks;
+pub(crate) use changes::{ChangeHub, LegacySubscription};
 
 use crate::client::ClientInner;
 use crate::error::ErrorKind;
 use crate::notifications::Notifications;
 use crate::protocol::RequestPlan;
 use crate::transport::{IncomingMessage, LinkError, LinkResponse, LinkResult, OutgoingMessage};
+use active_calls::ActiveCalls;
 use http::{HeaderMap, HeaderValue};
-use refrain_wire::ErrorCode;
 use refrain_wire::client::{
     ReadError, Request, ServerInfo, write_error, write_initialized, write_result,
 };
 use refrain_wire::legacy::Revision;
+use refrain_wire::{ErrorCode, Root};
 use serde_json::{Value, json};
 use session_stream::SessionStream;
 use std::sync::Arc;
@@ -27,6 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Mutex, watch};
 
 pub(crate) const PING: &str = "ping";
+const LIST_ROOTS: &str = "roots/list";
 
 pub(crate) struct Legacy {
     /// The restart count of the server process when it was last initialized.
@@ -34,6 +38,9 @@ pub(crate) struct Legacy {
     session: watch::Sender<LegacySession>,
     /// Held while a new session is opened.
     renewing: Mutex<()>,
+    /// Held while resources are subscribed to or unsubscribed from.
+    subscribing: Mutex<()>,
+    pub(crate) calls: Arc<ActiveCalls>,
     stream: Option<SessionStream>,
 }
 
@@ -62,10 +69,16 @@ impl LegacySession {
 impl Legacy {
     pub(crate) async fn start(greeting: Handshake, inner: &ClientInner) -> Self {
         let session = watch::Sender::new(greeting.session);
-        let stream = inner
-            .link
-            .http()
-            .map(|link| SessionStream::start(Arc::clone(link), session.subscribe(), &inner.setup));
+        let calls = ActiveCalls::new(&inner.setup);
+        let stream = inner.connection.link.http().map(|link| {
+            let roots = inner.connection.roots.clone();
+            SessionStream::start(
+                Arc::clone(link),
+                session.subscribe(),
+                Arc::clone(&calls),
+                roots,
+            )
+        });
         if let Some(stream) = &stream {
             stream.wait_open().await;
         }
@@ -73,6 +86,8 @@ impl Legacy {
             initialized: AtomicU64::new(0),
             session,
             renewing: Mutex::new(()),
+            subscribing: Mutex::new(()),
+            calls,
             stream,
         }
     }
@@ -97,15 +112,16 @@ impl Legacy {
 
 impl ClientInner {
     pub(crate) async fn initialize(&self, version: &str) -> LinkResult<Handshake> {
-        let id = self.ids.next();
-        let request = Request::initialize(version, &self.setup.info, self.capabilities(true));
+        let id = self.connection.ids.next();
+        let (info, capabilities) = &self.connection.identity;
+        let request = Request::initialize(version, info, *capabilities);
         let outgoing = OutgoingMessage {
             id: Some(id),
             silence: self.setup.limits.silence,
             body: request.write(id, None),
             ..OutgoingMessage::default()
         };
-        let mut exchange = self.link.open(&outgoing).await?;
+        let mut exchange = self.connection.link.open(&outgoing).await?;
         let response = self.read_response(&mut exchange, &HeaderMap::new()).await?;
         let rejected = |failure| LinkError::Final(ErrorKind::Rpc(failure));
         let raw = response.outcome.map_err(rejected)?;
@@ -122,14 +138,18 @@ impl ClientInner {
         };
         drop(exchange);
         let ready = OutgoingMessage::without_response(write_initialized(), session.headers());
-        self.link.send(&ready).await?;
+        self.connection.link.send(&ready).await?;
         Ok(Handshake { server, session })
     }
 
     /// Sets the log level if the host handles log messages. Failure is only logged.
     pub(crate) async fn set_log_level(&self) {
         if let Some((level, _)) = &self.setup.notifications.log
-            && self.server.capabilities.contains_key("logging")
+            && self
+                .connection
+                .server()
+                .capabilities
+                .contains_key("logging")
             && let Err(error) = self.request(Request::set_level(*level)).await
         {
             tracing::warn!(%error, "failed to set log level");
@@ -143,7 +163,7 @@ impl ClientInner {
         plan: &RequestPlan<'_>,
     ) -> LinkResult<LinkResponse> {
         let session = legacy.session();
-        let outcome = self.exchange_once(plan, Some(&session)).await;
+        let outcome = self.exchange_once(plan, Some((legacy, &session))).await;
         let is_unknown = match &outcome {
             Ok(response) => response.is_session_unknown(),
             Err(error) => error.is_not_found(),
@@ -153,15 +173,15 @@ impl ClientInner {
             return outcome;
         }
         let renewed = self.renew_session(legacy, &session).await?;
-        self.exchange_once(plan, Some(&renewed)).await
+        self.exchange_once(plan, Some((legacy, &renewed))).await
     }
 
     /// Initializes the server again after a restart of its process.
     pub(crate) async fn initialize_again(&self, restarts: u64) -> LinkResult<()> {
-        if let Some(legacy) = &self.legacy
+        if let Some(legacy) = self.connection.legacy()
             && legacy.initialized.load(Ordering::Relaxed) != restarts
         {
-            self.initialize(&self.server.version).await?;
+            self.initialize(&self.connection.server().version).await?;
             legacy.initialized.store(restarts, Ordering::Relaxed);
         }
         Ok(())
@@ -182,14 +202,18 @@ impl ClientInner {
         let version = lost.version.to_str().unwrap_or(Revision::LATEST.as_str());
         let session = self.initialize(version).await?.session;
         legacy.session.send_replace(session.clone());
+        self.setup.notifications.changes.end_all();
         Ok(session)
     }
 }
 
-/// The response to a server request outside of calls: a result for a ping, otherwise an error.
-pub(crate) fn respond_to_stray(id: &Value, method: &str) -> String {
-    if method == PING {
-        return write_result(id, &json!({}));
+/// The response to a server request outside of calls: a result for a ping, the roots of the connection if there are any,
+/// otherwise an error.
+pub(crate) fn respond_to_stray(id: &Value, method: &str, roots: Option<&[Root]>) -> String {
+    match (method, roots) {
+        (PING, _) => return write_result(id, &json!({})),
+        (LIST_ROOTS, Some(roots)) => return write_result(id, &json!({"roots": roots})),
+        _ => {}
     }
     let why =
         format!("{method} must be sent on the response stream of the call that it belongs to");
@@ -200,6 +224,7 @@ pub(crate) fn respond_to_stray(id: &Value, method: &str) -> String {
 pub(crate) fn handle_stray(
     message: IncomingMessage,
     notifications: &Notifications,
+    roots: Option<&[Root]>,
 ) -> Option<String> {
     match message {
         IncomingMessage::Response(_) | IncomingMessage::KeepAlive => None,
@@ -207,6 +232,6 @@ pub(crate) fn handle_stray(
             notifications.handle(&method, params.as_deref());
             None
         }
-        IncomingMessage::Request { id, method, .. } => Some(respond_to_stray(&id, &method)),
+        IncomingMessage::Request { id, method, .. } => Some(respond_to_stray(&id, &method, roots)),
     }
 }

@@ -29,11 +29,12 @@
 //! | task | types |
 //! | --- | --- |
 //! | connect to a server | [`Client::builder`], [`ClientBuilder`], [`ClientLimits`], [`Dialect`] |
+//! | give each user of a connection own handlers | [`Client::scoped`] |
 //! | call tools, prompts and resources | [`Client::call_tool`], [`Client::get_prompt`], [`Client::read_resource`], [`CallSpec`] |
 //! | answer asks | [`FormAsk`], [`UrlAsk`], [`SamplingAsk`], [`RootsAsk`], [`UnknownAsk`], [`AskAnswer`], [`AskRefusal`] |
 //! | store and resume calls | [`PendingCall`], [`Client::start`], [`Client::resume`], [`Client::finish`], [`RoundOutcome`] |
 //! | run tasks | [`Client::task`], [`Client::cancel_task`], [`Task`] |
-//! | list features, subscribe to changes | [`Client::tools`], [`Client::listen`], [`ChangeStream`] |
+//! | list features, subscribe to changes, complete arguments | [`Client::tools`], [`Client::listen`], [`ChangeStream`], [`Client::complete`] |
 //! | authorize requests | [`Bearer`], [`OAuth`], [`Authorize`], [`Grants`], [`Loopback`] |
 //! | handle errors | [`Error`], [`ErrorKind`], [`AuthError`] |
 //! | observe messages, retries, progress and logs | [`WireMessage`], [`Retry`], [`Progress`], [`LogMessage`] |
@@ -43,7 +44,7 @@
 //!
 //! | layer | modules | decides |
 //! | --- | --- | --- |
-//! | client | `client`, `lists`, `listen` | which requests to send |
+//! | client | `client`, `lists`, `listen`, `complete` | which requests to send |
 //! | rounds | `rounds`, `task`, `pending` | the next step of a call: answer, send again, poll |
 //! | protocol | `protocol`, `connect`, `legacy` | the form of a request in the server's revision, and its retries |
 //! | transport | `transport`, `dialect` | how one message and its replies travel |
@@ -55,6 +56,7 @@ mod builder;
 mod cache;
 mod call;
 mod client;
+mod complete;
 mod connect;
 mod dialect;
 mod error;

@@ -2,6 +2,7 @@
 
 use crate::client::{Client, ClientInner};
 use crate::error::{Error, ErrorKind};
+use crate::legacy::LegacySubscription;
 use crate::retry::before_timeout;
 use crate::transport::{IncomingMessage, LinkExchange};
 use refrain_wire::Filter;
@@ -30,12 +31,21 @@ pub enum ServerChange {
 /// A subscription to changes. Dropping it unsubscribes.
 pub struct ChangeStream {
     inner: Arc<ClientInner>,
-    exchange: LinkExchange,
+    source: ChangeSource,
     granted: Filter,
+}
+
+enum ChangeSource {
+    Exchange(LinkExchange),
+    Legacy(LegacySubscription),
 }
 
 impl Client {
     /// Subscribes to changes, and waits for the server's acknowledgement.
+    ///
+    /// On a legacy connection, this subscribes to resources with `resources/subscribe`, and receives the changes that the
+    /// server announces to the whole connection. Equal changes that wait to be read are reported once. The stream ends when
+    /// the session or the process is lost: subscribe again then.
     ///
     /// ```no_run
     /// # async fn run(client: refrain_client::Client) -> Result<(), refrain_client::Error> {
@@ -58,6 +68,14 @@ impl Client {
 
 impl ChangeStream {
     pub(crate) async fn open(inner: &Arc<ClientInner>, filter: &Filter) -> Result<Self, ErrorKind> {
+        if let Some(legacy) = inner.connection.legacy() {
+            let opened = LegacySubscription::open(inner, legacy, filter).await;
+            return opened.map(|(subscription, granted)| Self {
+                inner: Arc::clone(inner),
+                source: ChangeSource::Legacy(subscription),
+                granted,
+            });
+        }
         let mut exchange = inner.begin(Request::listen(filter)).await?;
         loop {
             let message = before_timeout(inner.setup.limits.silence, exchange.next()).await?;
@@ -70,7 +88,7 @@ impl ChangeStream {
             {
                 return Ok(Self {
                     inner: Arc::clone(inner),
-                    exchange,
+                    source: ChangeSource::Exchange(exchange),
                     granted: granted(params.as_deref()),
                 });
             }
@@ -84,19 +102,14 @@ impl ChangeStream {
 
     /// The next change, or `None` when the server ends the subscription.
     pub async fn next(&mut self) -> Result<Option<ServerChange>, Error> {
-        loop {
-            let message = self.exchange.next().await.map_err(ErrorKind::from)?;
-            if is_end(&message)? {
-                tracing::debug!(?message, "subscription ended");
-                return Ok(None);
-            }
-            if let IncomingMessage::Notification { method, params } = message
-                && let Some(change) = read(&method, params.as_deref())
-            {
-                self.inner.invalidate_cache(&change);
-                return Ok(Some(change));
-            }
+        let change = match &mut self.source {
+            ChangeSource::Exchange(exchange) => next_change(exchange).await?,
+            ChangeSource::Legacy(subscription) => subscription.next().await,
+        };
+        if let Some(change) = &change {
+            self.inner.invalidate_cache(change);
         }
+        Ok(change)
     }
 }
 
@@ -110,7 +123,7 @@ impl std::fmt::Debug for ChangeStream {
 
 impl ClientInner {
     fn invalidate_cache(&self, change: &ServerChange) {
-        let mut cache = self.cache.lock();
+        let mut cache = self.connection.cache.lock();
         match change {
             ServerChange::Tools => cache.invalidate("tools/list"),
             ServerChange::Prompts => cache.invalidate("prompts/list"),
@@ -120,6 +133,21 @@ impl ClientInner {
             }
             ServerChange::Resource(_) => cache.invalidate("resources/read"),
             ServerChange::Task(_) => {}
+        }
+    }
+}
+
+async fn next_change(exchange: &mut LinkExchange) -> Result<Option<ServerChange>, ErrorKind> {
+    loop {
+        let message = exchange.next().await?;
+        if is_end(&message)? {
+            tracing::debug!(?message, "subscription ended");
+            return Ok(None);
+        }
+        if let IncomingMessage::Notification { method, params } = message
+            && let Some(change) = read_change(&method, params.as_deref())
+        {
+            return Ok(Some(change));
         }
     }
 }
@@ -146,7 +174,8 @@ fn granted(params: Option<&RawValue>) -> Filter {
     read.map_or_else(Filter::default, |read: Acknowledged| read.notifications)
 }
 
-fn read(method: &str, params: Option<&RawValue>) -> Option<ServerChange> {
+/// The change that a notification announces.
+pub(crate) fn read_change(method: &str, params: Option<&RawValue>) -> Option<ServerChange> {
     match method {
         "notifications/tools/list_changed" => Some(ServerChange::Tools),
         "notifications/prompts/list_changed" => Some(ServerChange::Prompts),

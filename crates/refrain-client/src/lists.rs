@@ -48,13 +48,13 @@ impl ClientInner {
             listed.insert(tool.name.clone(), read);
             is_valid
         });
-        *self.tools.lock() = listed;
+        *self.connection.tools.lock() = listed;
         Ok(tools)
     }
 
     /// Lists the tools again, bypassing the cache.
     pub(crate) async fn reload_tools(&self) -> Result<(), ErrorKind> {
-        self.cache.lock().invalidate("tools/list");
+        self.connection.cache.lock().invalidate("tools/list");
         self.tools().await.map(|_| ()).map_err(|error| error.kind)
     }
 
@@ -68,7 +68,7 @@ impl ClientInner {
             Err(ErrorKind::Rpc(failure))
                 if cursor.is_some() && failure.is(ErrorCode::InvalidParams) =>
             {
-                self.cache.lock().invalidate(method);
+                self.connection.cache.lock().invalidate(method);
                 self.pages(method, &mut None).await
             }
             listed => listed,
@@ -116,7 +116,7 @@ impl ClientInner {
             let result = read_complete(&raw)?;
             return Ok((raw, result));
         }
-        let authorization = self.link.authorization();
+        let authorization = self.connection.link.authorization();
         let raw = self.request(request.clone()).await?;
         let result = read_complete(&raw)?;
         self.store_cached(authorization, &request, &raw, &result);
@@ -124,9 +124,9 @@ impl ClientInner {
     }
 
     pub(crate) fn cached(&self, request: &Request) -> Option<Box<RawValue>> {
-        let mut cache = self.cache.lock();
+        let mut cache = self.connection.cache.lock();
         cache
-            .for_authorization(self.link.authorization())
+            .for_authorization(self.connection.link.authorization())
             .get(request)
     }
 
@@ -139,8 +139,8 @@ impl ClientInner {
         result: &Value,
     ) {
         let ttl = result.get("ttlMs").and_then(Value::as_u64).unwrap_or(0);
-        if ttl > 0 && self.link.authorization() == authorization {
-            let mut cache = self.cache.lock();
+        if ttl > 0 && self.connection.link.authorization() == authorization {
+            let mut cache = self.connection.cache.lock();
             cache
                 .for_authorization(authorization)
                 .store(request, raw, Duration::from_millis(ttl));

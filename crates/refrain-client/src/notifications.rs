@@ -1,11 +1,16 @@
-//! Progress and log notifications of calls.
+//! Progress and log notifications of calls, and changes that a legacy server announces.
 
-use refrain_wire::LogLevel;
+use crate::legacy::ChangeHub;
+use crate::listen::read_change;
+use refrain_wire::{LogLevel, SUBSCRIPTION_ID_KEY};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+pub(crate) const PROGRESS: &str = "notifications/progress";
 
 /// The progress of a call.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -39,23 +44,61 @@ type NotificationHandler<T> = Arc<dyn Fn(T) + Send + Sync>;
 pub(crate) struct Notifications {
     pub(crate) progress: Option<NotificationHandler<Progress>>,
     pub(crate) log: Option<(LogLevel, NotificationHandler<LogMessage>)>,
+    /// The subscriptions of a legacy connection.
+    pub(crate) changes: Arc<ChangeHub>,
 }
 
 impl Notifications {
     /// Calls the handler for a notification. Malformed notifications are ignored.
     pub(crate) fn handle(&self, method: &str, params: Option<&RawValue>) {
-        let log = self.log.as_ref().map(|(_, handler)| handler);
         match method {
-            "notifications/progress" => call(self.progress.as_ref(), params),
-            "notifications/message" => call(log, params),
-            other => tracing::debug!(method = other, "notification ignored"),
+            PROGRESS => call(self.progress.as_ref(), params),
+            "notifications/message" => self.handle_log(params),
+            other => match read_change(other, params) {
+                Some(change) => self.changes.announce(&change),
+                None => tracing::debug!(method = other, "notification ignored"),
+            },
+        }
+    }
+
+    /// Checks the level too: a legacy server has one level for all scoped clients.
+    fn handle_log(&self, params: Option<&RawValue>) {
+        let message: Option<LogMessage> = read(params);
+        if let (Some((least, handler)), Some(message)) = (&self.log, message) {
+            let known = LogLevel::ALL.into_iter();
+            let level = known
+                .into_iter()
+                .find(|level| level.as_str() == message.level);
+            if level.is_none_or(|level| level >= *least) {
+                handler(message);
+            }
         }
     }
 }
 
 fn call<T: DeserializeOwned>(handler: Option<&NotificationHandler<T>>, params: Option<&RawValue>) {
-    let params = params.and_then(|params| serde_json::from_str(params.get()).ok());
-    if let (Some(handler), Some(params)) = (handler, params) {
+    if let (Some(handler), Some(params)) = (handler, read(params)) {
         handler(params);
     }
+}
+
+fn read<T: DeserializeOwned>(params: Option<&RawValue>) -> Option<T> {
+    serde_json::from_str(params?.get()).ok()
+}
+
+/// The request that a notification names, by its progress token, its subscription or its id.
+pub(crate) fn named_request(params: Option<&RawValue>) -> Option<u64> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct NotificationParams {
+        progress_token: Option<Value>,
+        request_id: Option<Value>,
+        #[serde(rename = "_meta", default)]
+        meta: BTreeMap<String, Value>,
+    }
+    let params: NotificationParams = serde_json::from_str(params?.get()).ok()?;
+    let subscription = params.meta.get(SUBSCRIPTION_ID_KEY);
+    let id = params.progress_token.as_ref().or(subscription);
+    let id = id.or(params.request_id.as_ref())?;
+    id.as_u64().or_else(|| id.as_str()?.parse().ok())
 }

@@ -1,5 +1,6 @@
 //! Writes requests in the server's protocol revision, sends them, and retries them where that is safe.
 
+use crate::builder::ClientBuilder;
 use crate::client::ClientInner;
 use crate::error::ErrorKind;
 use crate::legacy::{Legacy, LegacySession, handle_stray, join_unanswered};
@@ -10,7 +11,9 @@ use crate::transport::{
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use refrain_wire::client::{DISCOVER, Request, RequestMeta, RpcFailure};
-use refrain_wire::{AskKind, CallKind, Capabilities, ErrorCode, PROTOCOL_VERSION, encode_header};
+use refrain_wire::{
+    AskKind, CallKind, Capabilities, ErrorCode, PROGRESS_TOKEN_KEY, PROTOCOL_VERSION, encode_header,
+};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep};
@@ -19,6 +22,8 @@ pub(crate) struct RequestPlan<'a> {
     pub(crate) request: Request,
     pub(crate) headers: HeaderMap,
     pub(crate) call_id: Option<&'a str>,
+    /// Additional members of `_meta`.
+    pub(crate) meta: Option<&'a Map<String, Value>>,
     /// Whether it may be sent again after its response was lost.
     pub(crate) can_repeat: bool,
 }
@@ -30,6 +35,7 @@ impl From<Request> for RequestPlan<'_> {
             request,
             headers: HeaderMap::new(),
             call_id: None,
+            meta: None,
             can_repeat: true,
         }
     }
@@ -105,7 +111,7 @@ impl ClientInner {
     /// Sends a request, and repeats it if the server rejects the protocol version that it also offers.
     pub(crate) async fn exchange(&self, plan: &RequestPlan<'_>) -> LinkResult<LinkResponse> {
         self.revive().await?;
-        if let Some(legacy) = &self.legacy {
+        if let Some(legacy) = self.connection.legacy() {
             return self.exchange_in_session(legacy, plan).await;
         }
         let response = self.exchange_once(plan, None).await?;
@@ -118,18 +124,22 @@ impl ClientInner {
     pub(crate) async fn exchange_once(
         &self,
         plan: &RequestPlan<'_>,
-        session: Option<&LegacySession>,
+        session: Option<(&Legacy, &LegacySession)>,
     ) -> LinkResult<LinkResponse> {
-        let outgoing = self.write(plan, session)?;
+        let (id, outgoing) = self.write(plan, session.map(|(_, session)| session))?;
         let mut guard = CancelOnDrop {
             inner: self,
-            id: outgoing.id,
+            id: Some(id),
         };
         // Before the request is sent: a server may ask on the session stream before it responds.
         let call_of_session = session
             .filter(|_| outgoing.is_call)
-            .map(|session| (session, self.setup.unassociated.register()));
-        let mut exchange = match self.link.open(&outgoing).await {
+            .map(|(legacy, session)| {
+                let notifications = self.setup.notifications.clone();
+                let registration = legacy.calls.register(id, self.scope, notifications);
+                (session, registration)
+            });
+        let mut exchange = match self.connection.link.open(&outgoing).await {
             Err(error) if !error.may_be_in_flight() => {
                 guard.id = None;
                 return Err(error);
@@ -137,9 +147,9 @@ impl ClientInner {
             opened => opened?,
         };
         let (response, unanswered) = match call_of_session {
-            Some((session, unassociated)) => {
+            Some((session, registration)) => {
                 let request = &plan.request;
-                self.read_response_and_answer(&mut exchange, request, session, unassociated)
+                self.read_response_and_answer(&mut exchange, request, session, registration)
                     .await?
             }
             None => {
@@ -153,23 +163,24 @@ impl ClientInner {
 
     pub(crate) async fn begin(&self, request: Request) -> LinkResult<LinkExchange> {
         self.revive().await?;
-        let session = self.legacy.as_ref().map(Legacy::session);
+        let session = self.connection.legacy().map(Legacy::session);
         let subscription = OutgoingMessage {
             is_subscription: true,
-            ..self.write(&request.into(), session.as_ref())?
+            ..self.write(&request.into(), session.as_ref())?.1
         };
-        self.link.open(&subscription).await
+        self.connection.link.open(&subscription).await
     }
 
-    /// Restarts a server process that has exited. Requests in flight are not repeated: they may have been executed.
+    /// Restarts a server process that has exited, or opens a lost event stream again. Requests in flight are not repeated:
+    /// they may have been executed.
     pub(crate) async fn revive(&self) -> LinkResult<()> {
-        let Some(link) = self.link.pipe() else {
+        let Some(link) = self.connection.link.pipe() else {
             return Ok(());
         };
-        let mut restarts = self.restarts.lock().await;
+        let mut restarts = self.connection.restarts.lock().await;
         if link.has_exited() {
-            tracing::warn!("server process exited; restarting it");
-            link.restart().await.map_err(LinkError::Final)?;
+            tracing::warn!("connection to the server lost; opening it again");
+            link.restart().await?;
             *restarts += 1;
         }
         self.initialize_again(*restarts).await
@@ -186,40 +197,43 @@ impl ClientInner {
             let message = match before_timeout(silence, exchange.next()).await? {
                 IncomingMessage::Response(response) => return Ok(response),
                 IncomingMessage::Request { method, .. }
-                    if self.server.version == PROTOCOL_VERSION =>
+                    if self.connection.server().version == PROTOCOL_VERSION =>
                 {
                     tracing::warn!(method, "request from a modern server ignored");
                     continue;
                 }
                 message => message,
             };
-            if let Some(reply) = handle_stray(message, &self.setup.notifications) {
+            let roots = self.connection.roots.as_deref();
+            if let Some(reply) = handle_stray(message, &self.setup.notifications, roots) {
                 let reply = OutgoingMessage::without_response(reply, headers.clone());
-                if let Err(error) = before_timeout(silence, self.link.send(&reply)).await {
+                if let Err(error) = before_timeout(silence, self.connection.link.send(&reply)).await
+                {
                     tracing::debug!(?error, "failed to send response");
                 }
             }
         }
     }
 
+    /// The message of a request, and its id.
     fn write(
         &self,
         plan: &RequestPlan<'_>,
         session: Option<&LegacySession>,
-    ) -> LinkResult<OutgoingMessage> {
-        let id = self.ids.next();
+    ) -> LinkResult<(u64, OutgoingMessage)> {
+        let id = self.connection.ids.next();
         let request = &plan.request;
         let wants_progress = plan.call_id.is_some() && self.setup.notifications.progress.is_some();
         let progress_token = wants_progress.then_some(id);
-        let (meta, headers) = match session {
+        let (mut meta, headers) = match session {
             Some(session) => {
-                let token = progress_token.map(|id| ("progressToken".to_owned(), Value::from(id)));
+                let token = progress_token.map(|id| (PROGRESS_TOKEN_KEY.to_owned(), id.into()));
                 (Map::from_iter(token), session.headers())
             }
             None => {
                 let meta = RequestMeta {
                     client: &self.setup.info,
-                    capabilities: self.capabilities(false),
+                    capabilities: self.setup.capabilities(false),
                     log_level: self.setup.notifications.log.as_ref().map(|log| log.0),
                     call_id: plan.call_id,
                     progress_token,
@@ -228,8 +242,16 @@ impl ClientInner {
                 (meta.to_json(), headers)
             }
         };
-        Ok(OutgoingMessage {
+        for (key, value) in plan.meta.into_iter().flatten() {
+            if RequestMeta::KEYS.contains(&key.as_str()) {
+                let why = format!("invalid _meta of a call: the client sets {key:?} itself");
+                return Err(LinkError::Final(ErrorKind::InvalidArgument(why)));
+            }
+            meta.insert(key.clone(), value.clone());
+        }
+        let message = OutgoingMessage {
             id: Some(id),
+            scope: self.scope,
             silence: self.setup.limits.silence,
             is_call: request.call_kind().is_some(),
             // While the revision is unknown, the server might not understand a cancellation.
@@ -238,20 +260,24 @@ impl ClientInner {
             body: request.write(id, Some(meta)),
             headers,
             ..OutgoingMessage::default()
-        })
+        };
+        Ok((id, message))
     }
+}
 
-    /// The capabilities of this client. Legacy servers cannot wait for manual answers.
+impl ClientBuilder {
+    /// The capabilities of the client. Legacy servers cannot wait for manual answers.
     pub(crate) fn capabilities(&self, is_legacy: bool) -> Capabilities {
-        let is_manual = |kind| !is_legacy && self.setup.manual_kinds.contains(&kind);
-        let can = |kind| self.setup.handlers.has(kind) || is_manual(kind);
+        let is_manual = |kind| !is_legacy && self.manual_kinds.contains(&kind);
+        let can = |kind| self.handlers.has(kind) || is_manual(kind);
         Capabilities {
             form: can(AskKind::Form),
             url: can(AskKind::Url),
             sampling: can(AskKind::Sampling),
-            roots: can(AskKind::Roots),
+            sampling_tools: self.handlers.sampling_tools,
+            sampling_context: self.handlers.sampling_context,
+            roots: can(AskKind::Roots) || (is_legacy && self.connection_roots.is_some()),
             tasks: !is_legacy,
-            ..Capabilities::default()
         }
     }
 }
@@ -264,7 +290,7 @@ struct CancelOnDrop<'a> {
 
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        if let (Some(id), Some(legacy)) = (self.id, &self.inner.legacy) {
+        if let (Some(id), Some(legacy)) = (self.id, self.inner.connection.legacy()) {
             legacy.cancel(id);
         }
     }

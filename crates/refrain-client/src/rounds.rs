@@ -19,7 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use refrain_wire::client::{
     CallReply, ReadError, Request, RpcFailure, URLS_REQUIRED, read_complete, requested_urls,
 };
-use refrain_wire::{CallKind, ErrorCode, PromptResult, ReadResult, ToolResult};
+use refrain_wire::{CALL_ID_MAX, CallKind, ErrorCode, PromptResult, ReadResult, ToolResult};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -58,7 +58,7 @@ impl Client {
     /// Why a result does not match the output schema of a listed tool, if it does not. Only
     /// [`call_tool`](Self::call_tool) checks this by itself.
     pub fn output_schema_mismatch(&self, tool: &str, result: &Value) -> Option<String> {
-        let listed = self.inner.tool(tool)?.ok()?;
+        let listed = self.inner.connection.tool(tool)?.ok()?;
         listed.output_schema.as_ref()?.mismatch(result)
     }
 
@@ -167,10 +167,29 @@ impl Client {
         PendingCall::new(call, random::hex_128(), self.origin())
     }
 
+    /// Like [`prepare`](Self::prepare), with a call id of 1 to 128 bytes instead of a random one.
+    ///
+    /// A server that recognises call ids takes calls with the same id, from the same caller, for one. So a program that
+    /// may repeat a call after a crash should derive the id from its own work, such that others cannot guess it.
+    pub fn prepare_with_id(
+        &self,
+        call: CallSpec,
+        call_id: impl Into<String>,
+    ) -> Result<PendingCall, Error> {
+        let call_id = call_id.into();
+        match call_id.len() {
+            1..=CALL_ID_MAX => Ok(PendingCall::new(call, call_id, self.origin())),
+            length => Err(ErrorKind::InvalidArgument(format!(
+                "invalid call id of {length} bytes: expected 1 to {CALL_ID_MAX}"
+            ))
+            .into()),
+        }
+    }
+
     fn origin(&self) -> CallOrigin {
         CallOrigin {
             address: self.address().to_owned(),
-            server: self.inner.server.name().map(str::to_owned),
+            server: self.inner.connection.server().name().map(str::to_owned),
             protocol: self.inner.setup.protocol,
         }
     }
@@ -273,11 +292,13 @@ impl ClientInner {
         }
         let kind = pending.call().kind();
         let request = pending.request();
-        let is_cacheable = pending.round() == 0 && kind == CallKind::Resource;
+        // The result may depend on additional metadata.
+        let is_plain = pending.call().meta_members().is_empty();
+        let is_cacheable = pending.round() == 0 && kind == CallKind::Resource && is_plain;
         if is_cacheable && let Some(raw) = self.cached(&request) {
             return Ok(Some(read_complete(&raw)?));
         }
-        let authorization = self.link.authorization();
+        let authorization = self.connection.link.authorization();
         self.check_legacy(pending)?;
         let mut is_delivery_unknown = pending.is_delivery_unknown();
         if is_delivery_unknown && !self.can_repeat(kind) {
@@ -290,7 +311,7 @@ impl ClientInner {
             Box::pin(self.send_round(pending, request.clone(), &mut is_delivery_unknown)).await;
         pending.set_delivery_unknown(is_delivery_unknown);
         let raw = match sent {
-            Err(ErrorKind::Rpc(failure)) if self.legacy.is_some() => {
+            Err(ErrorKind::Rpc(failure)) if self.connection.legacy().is_some() => {
                 let Some(asks) = requested_urls(&failure) else {
                     return Err(ErrorKind::Rpc(failure));
                 };
@@ -358,10 +379,10 @@ impl ClientInner {
                 data: Value::Null,
             }));
         }
-        if self.legacy.is_some() && !pending.is_legacy_compatible() {
+        if self.connection.legacy().is_some() && !pending.is_legacy_compatible() {
             return Err(ErrorKind::CannotResume(format!(
                 "the server uses {}, which cannot resume calls",
-                self.server.version
+                self.connection.server().version
             )));
         }
         Ok(())
@@ -379,6 +400,7 @@ impl ClientInner {
             request,
             headers: self.argument_headers(call)?,
             call_id: Some(pending.call_id()),
+            meta: Some(call.meta_members()),
             can_repeat: self.can_repeat(call.kind()),
         };
         let result = self.request_round(&plan, is_delivery_unknown).await;
@@ -396,11 +418,12 @@ impl ClientInner {
 
     /// Whether sending a round of such a call twice is safe.
     fn can_repeat(&self, kind: CallKind) -> bool {
-        kind != CallKind::Tool || (self.legacy.is_none() && self.server.supports_call_ids())
+        kind != CallKind::Tool
+            || (self.connection.legacy().is_none() && self.connection.server().supports_call_ids())
     }
 
     fn argument_headers(&self, call: &CallSpec) -> Result<HeaderMap, ErrorKind> {
-        match self.tool(call.target()) {
+        match self.connection.tool(call.target()) {
             _ if call.kind() != CallKind::Tool => Ok(HeaderMap::new()),
             None => Ok(HeaderMap::new()),
             Some(Ok(listed)) => {

@@ -1,4 +1,4 @@
-//! Transports: HTTP, pipes to a child process, and translation.
+//! Transports: HTTP, pipes to a child process or over an event stream, and translation.
 //!
 //! A request opens an exchange: the messages that belong to it, up to its response. Messages that belong to no request
 //! are handled inside the transport.
@@ -8,7 +8,7 @@ mod http;
 mod pipe;
 
 pub(crate) use http::{HttpExchange, HttpLink};
-pub(crate) use pipe::{PipeLink, PipeSetup};
+pub(crate) use pipe::{EventStream, PipeLink, PipeSetup};
 
 use crate::auth::AuthError;
 use crate::error::ErrorKind;
@@ -32,6 +32,8 @@ pub(crate) type ReplyTranslator = Arc<dyn Fn(&str) -> String + Send + Sync>;
 #[derive(Clone, Default)]
 pub(crate) struct OutgoingMessage {
     pub(crate) id: Option<u64>,
+    /// The scoped client that sends it.
+    pub(crate) scope: u64,
     /// The timeout for a silent server.
     pub(crate) silence: Duration,
     /// Whether it is a round of a call: legacy servers may ask only during a call.
@@ -217,7 +219,11 @@ impl Link {
 
     /// A number that changes with the authorization header.
     pub(crate) fn authorization(&self) -> u64 {
-        self.http().map_or(0, |link| link.authorization())
+        match self {
+            Self::Http(link) => link.authorization(),
+            Self::Pipe(link) => link.http().map_or(0, HttpLink::authorization),
+            Self::Translated(link) => link.link.authorization(),
+        }
     }
 
     pub(crate) fn address(&self) -> &str {

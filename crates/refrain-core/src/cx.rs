@@ -61,6 +61,7 @@ use std::time::Duration;
 /// | [`can_elicit`](Cx::can_elicit), [`can_elicit_url`](Cx::can_elicit_url) | whether the client supports forms, URLs |
 /// | [`can_sample`](Cx::can_sample), [`can_sample_with_tools`](Cx::can_sample_with_tools) | whether the client supports sampling, with tools |
 /// | [`can_list_roots`](Cx::can_list_roots), [`extension`](Cx::extension) | whether the client lists roots; its settings of an extension |
+/// | [`meta`](Cx::meta) | the members of the request's `_meta` that are not reserved |
 /// | **structure** | |
 /// | [`scope`](Cx::scope) | opens a namespace for names |
 /// | [`cancelled`](Cx::cancelled) | waits for the end of the round, in spawned tasks |

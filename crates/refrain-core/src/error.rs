@@ -4,6 +4,7 @@
 
 use refrain_wire::Capability;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::fmt;
 
 /// The result of a handler.
@@ -97,6 +98,13 @@ pub enum ErrorKind {
     Ask(AskError),
     /// The work failed and may succeed later: a task retries; any other call fails as with `Failed`.
     Retry,
+    /// Another server failed: the call fails with this JSON-RPC error.
+    Rpc {
+        /// The error code.
+        code: i64,
+        /// Machine-readable details, or null.
+        data: Value,
+    },
 }
 
 /// The error of a handler. Any `std::error::Error` converts into it through `?`.
@@ -138,6 +146,24 @@ impl Error {
     /// fails with it is not journaled. In other calls it is an ordinary error.
     pub fn retry(message: impl fmt::Display) -> Self {
         Self::with_kind(ErrorKind::Retry, message)
+    }
+
+    /// Makes a JSON-RPC error, usually one that another server sent. The client gets this code, message and data, also from a
+    /// tool; in a task they are the task's `error`. Null data is left out.
+    ///
+    /// The codes -32020, -32021 and -32022 describe a problem between a client and its own server, and are sent as -32603 with
+    /// the same message and data. So are codes that do not fit in 32 bits.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// use refrain::runtime::core::ErrorKind;
+    /// use serde_json::json;
+    ///
+    /// let error = Error::rpc(-32042, "open a URL first", json!({"url": "https://example.com"}));
+    /// assert!(matches!(error.kind(), ErrorKind::Rpc { code: -32042, .. }));
+    /// ```
+    pub fn rpc(code: i64, message: impl fmt::Display, data: Value) -> Self {
+        Self::with_kind(ErrorKind::Rpc { code, data }, message)
     }
 
     /// The error of a `Cx` whose call has ended.

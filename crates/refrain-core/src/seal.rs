@@ -96,7 +96,7 @@ impl SealFormat {
 pub struct SealerOptions {
     /// The name of the service, shared by a fleet. Tokens of another audience are rejected.
     pub audience: String,
-    /// The maximum length of a token, in characters. Default 64 KiB.
+    /// The maximum length of a token, in characters. Default 64 Ki.
     pub max_token: usize,
     /// The lifetime of a token. Default one hour.
     pub ttl: Duration,

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! The tasks ask, step and sleep ([`plan`]). Clients create them, and misbehave as far as the protocol allows
-//! ([`client`]). Meanwhile workers are killed, stopped and restarted, connections are cut and the database is restarted, or
-//! killed and replaced by its standby ([`disruptions`]). Every effect is written to a ledger under the step's idempotency key ([`ledger`]). Each worker
-//! records its leases, its writes and its attempts at effects ([`record`]). At the end all these records must agree
-//! ([`check`]).
+//! ([`client`]). Meanwhile workers are killed, stopped and restarted, connections are cut, and the database is restarted or
+//! replaced by its standby ([`disruptions`]). Every effect is written to a ledger under the step's idempotency key
+//! ([`ledger`]). Each worker records its leases, its writes and its attempts at effects ([`record`]). At the end all these
+//! records must agree ([`check`]).
 //!
 //! `refrain-crash soak` runs mixed load for longer, kills instances in turn, and checks that nothing leaks ([`soak`]).
 //!

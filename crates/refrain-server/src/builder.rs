@@ -52,7 +52,10 @@ pub struct ServerBuilder {
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
     pub(crate) task_namespace: String,
     pub(crate) advertise: Option<String>,
+    peers: Vec<String>,
     metrics: Option<Arc<Metrics>>,
+    #[cfg(feature = "metrics")]
+    registries: Vec<Arc<prometheus_client::registry::Registry>>,
 }
 
 impl ServerBuilder {
@@ -85,7 +88,10 @@ impl ServerBuilder {
             tasks: None,
             task_namespace: String::new(),
             advertise: None,
+            peers: Vec::new(),
             metrics: None,
+            #[cfg(feature = "metrics")]
+            registries: Vec::new(),
         }
     }
 
@@ -115,6 +121,12 @@ impl ServerBuilder {
     /// Registers a resource template.
     pub fn resource_template(mut self, template: ResourceTemplate) -> Self {
         self.registered = self.registered.resource_template(template);
+        self
+    }
+
+    /// Registers the added entries of `changes`.
+    pub fn register(mut self, changes: Changes) -> Self {
+        self.registered = self.registered.and(changes);
         self
     }
 
@@ -292,9 +304,49 @@ impl ServerBuilder {
         self
     }
 
+    /// Sets the advertised URLs of all instances, including this one, for entries that are
+    /// [pinned to their caller](crate::Tool::pin_to_caller). All instances must have the same list.
+    ///
+    /// ```
+    /// # use refrain::server::{KeyRing, Server};
+    /// # let keys = KeyRing::generate(&refrain::runtime::SystemSource::new());
+    /// let server = Server::builder("docs", "1.0")
+    ///     .keys(keys)
+    ///     .advertise("http://10.0.0.8:8080/mcp")
+    ///     .peers(["http://10.0.0.8:8080/mcp", "http://10.0.0.9:8080/mcp"])
+    ///     .build()?;
+    /// # Ok::<(), refrain::server::BuildError>(())
+    /// ```
+    pub fn peers<S: Into<String>>(mut self, urls: impl IntoIterator<Item = S>) -> Self {
+        self.peers = urls.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Shares the metrics of another server.
     pub fn share_metrics_with(mut self, other: &Server) -> Self {
         self.metrics = Some(other.0.services.metrics.clone());
+        self
+    }
+
+    /// Adds metrics of the program to the text of [`Server::metrics_text`] and of `/metrics`, after those of the server. Their
+    /// names must not be names of the server's metrics, which begin with `refrain_`.
+    ///
+    /// ```
+    /// # use refrain::server::Server;
+    /// use refrain::runtime::server::prometheus_client::metrics::counter::Counter;
+    /// use refrain::runtime::server::prometheus_client::registry::Registry;
+    ///
+    /// let orders = Counter::<u64>::default();
+    /// let mut registry = Registry::default();
+    /// registry.register("orders", "Orders placed", orders.clone());
+    /// let server = Server::builder("docs", "1.0").register_metrics(registry).build()?;
+    /// orders.inc();
+    /// assert!(server.metrics_text().contains("orders_total 1\n"));
+    /// # Ok::<(), refrain::server::BuildError>(())
+    /// ```
+    #[cfg(feature = "metrics")]
+    pub fn register_metrics(mut self, registry: prometheus_client::registry::Registry) -> Self {
+        self.registries.push(Arc::new(registry));
         self
     }
 
@@ -324,7 +376,7 @@ impl ServerBuilder {
         let catalog = Arc::new(self.catalog(&services)?);
         self.warn_about_scopes(&catalog);
         let auth = Arc::new(self.access.build(self.authenticator)?);
-        let relay = Arc::new(Relay::new(self.advertise, &services)?);
+        let relay = Arc::new(Relay::new(self.advertise, self.peers, &services)?);
         let subscriptions = Subscriptions::new(catalog.clone(), auth.clone(), services.clone());
         let subscriptions = Arc::new(subscriptions);
         services.metrics.watch(GaugeSource {
@@ -408,8 +460,7 @@ impl ServerBuilder {
     fn services(&mut self) -> Services {
         let keys = self.keys.take().unwrap_or_else(|| {
             tracing::warn!(
-                "no keys are configured: using a random key; tokens of this instance are rejected by other instances \
-                 and after a restart; instances of a fleet must share keys"
+                "no keys are configured: tokens are valid only on this instance and until it restarts"
             );
             KeyRing::generate(&*self.source)
         });
@@ -426,7 +477,9 @@ impl ServerBuilder {
             source: self.source.clone(),
             sealer,
             metrics: metrics.unwrap_or_else(|| Metrics::new(&self.info.name, &self.info.version)),
-            limits: InstanceLimits::new(self.limits.clone()),
+            #[cfg(feature = "metrics")]
+            registries: std::mem::take(&mut self.registries),
+            limits: InstanceLimits::new(self.limits.clone(), self.authenticator.is_some()),
             replay_log,
         }
     }

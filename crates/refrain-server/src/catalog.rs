@@ -6,7 +6,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `tool`, `prompt`, `resource` | entries that authors register |
-//! | `entry`, `builder_macros` | fields and methods common to all entries |
+//! | `entry`, `listed`, `builder_macros` | fields and methods common to all entries |
 //! | `template` | URI templates, matched against URIs |
 //! | `entries` | an immutable snapshot of the catalog: lookup and lists |
 //! | `paged_map` | entries of one kind in registration order, with cursors |
@@ -20,6 +20,7 @@ mod coerce;
 pub(crate) mod complete;
 mod entries;
 mod entry;
+mod listed;
 mod paged_map;
 mod prompt;
 mod resource;
@@ -32,7 +33,7 @@ pub(crate) use entries::{
     Caches, ChangedLists, Entries, RegisteredTemplate, RegisteredTool, Rules, encode_uri,
     normalize_uri,
 };
-pub(crate) use entry::CatalogEntry;
+pub(crate) use entry::{CatalogEntry, Pin};
 pub use prompt::Prompt;
 pub use resource::{Resource, ResourceTemplate};
 pub use template::{TemplateError, TemplateFlaw};

@@ -322,8 +322,8 @@ impl Server {
             Ok(request) => request,
             Err(error) => return rejected(Some(id), error),
         };
-        let (method, caller) = (request.method(), context.caller);
-        let headers = context.headers.map(Headers::all);
+        let (method, caller, can_relay) = (request.method(), context.caller, context.can_relay);
+        let headers = (context.headers.map(Headers::all), can_relay);
         let dispatch = match self.fetch_token(&request, &caller) {
             None => self.dispatch(request, TokenSource::Request, caller, headers),
             Some(fetching) => match fetching.await {
@@ -398,7 +398,7 @@ impl Server {
         request: ParsedRequest<'_>,
         token: TokenSource,
         caller: Caller,
-        headers: Option<&HeaderMap>,
+        (headers, can_relay): (Option<&HeaderMap>, bool),
     ) -> Dispatch {
         // The handlers of other requests check these scopes together with further ones.
         if let ParsedRequest::Discover(_) | ParsedRequest::List(..) | ParsedRequest::Task(_) =
@@ -421,6 +421,7 @@ impl Server {
                 token,
                 home: Home::Client,
                 caller,
+                can_relay,
                 headers,
             }),
             ParsedRequest::Discover(_) => {

@@ -78,10 +78,11 @@ impl DraftEndpoint {
         let limits = tasks.map(|tasks| (tasks.options.waiting, tasks.options.waiting_each));
         let (limit, limit_each) = limits.unwrap_or_default();
         let waiting = "clients waiting for a task";
+        let has_authenticator = server.0.services.limits.has_authenticator;
         Self {
             draft,
             server,
-            waiting: Limiter::new(waiting, limit, limit_each),
+            waiting: Limiter::new(waiting, limit, limit_each).keeping(has_authenticator),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Streamable HTTP: the MCP endpoint as a tower service, and a hyper server for it.
 //!
-//! A response is a single JSON object. If a handler sends progress or logs to a client that asked for them, the
-//! response is a stream of server-sent events, with the reply as its last event.
+//! A response is a single JSON object, or a stream of server-sent events with the reply as its last event: if the handler
+//! sends progress or logs to a client that asked for them, or is silent for `keep_alive`.
 
 mod body;
 mod connections;
@@ -189,7 +189,7 @@ impl HttpService {
             }
             let mut reason = format!("method {} is not allowed: use POST", parts.method);
             if legacy::is_session_method(&parts.method) {
-                reason += ". Only requests with the Mcp-Session-Id header of a legacy session may use GET and DELETE";
+                reason += "; GET and DELETE need the Mcp-Session-Id of a legacy session";
             }
             let status = StatusCode::METHOD_NOT_ALLOWED;
             let mut response = self.reject(Refusal::HttpMethod, status, reason);
@@ -208,7 +208,8 @@ impl HttpService {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 ContentEncoding::ACCEPTED,
             );
-            let reason = format!("Content-Encoding {name:?} is not supported: use {accepted}");
+            let names = accepted.replace(", ", " or ");
+            let reason = format!("Content-Encoding {name:?} is not supported: use {names}");
             let mut response = self.reject(Refusal::MediaType, status, reason);
             let accepted = HeaderValue::from_static(accepted);
             response.headers_mut().insert(ACCEPT_ENCODING, accepted);
@@ -238,6 +239,25 @@ impl HttpService {
         }
         let keep_alive = self.server.0.services.limits.keep_alive;
         event_stream(EventSource::Response(first, response), keep_alive)
+    }
+
+    /// Responds to a request that no other instance can run, as if it had been relayed to this one.
+    async fn respond_here(
+        &self,
+        headers: &Headers<'_>,
+        bytes: &[u8],
+        caller: Caller,
+    ) -> Response<Body> {
+        let sessions = SessionContext::Closed(Lifetime::Limited);
+        let context = crate::Context {
+            headers: Some(headers),
+            ..crate::Context::new(caller, sessions, false)
+        };
+        let response = self
+            .server
+            .handle_message(read(bytes, false), context)
+            .await;
+        self.respond_with(response, Some(headers)).await
     }
 
     /// The first message of a response. `None` if it takes longer than `keep_alive` and the client accepts streams.
@@ -328,7 +348,11 @@ impl Responder for HttpService {
         match self.server.accept(message, context).await {
             Disposition::Response(response) => self.respond_with(response, Some(headers)).await,
             Disposition::Relay(id, relay) => {
-                Box::pin(self.relay_call(id, relay, headers.all(), bytes, relayed)).await
+                let relaying = Box::pin(self.relay_call(id, relay, headers.all(), bytes, relayed));
+                match relaying.await {
+                    Ok(response) => response,
+                    Err(caller) => Box::pin(self.respond_here(headers, bytes, caller)).await,
+                }
             }
         }
     }

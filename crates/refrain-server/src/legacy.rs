@@ -30,7 +30,7 @@ mod state;
 mod stream;
 mod streams;
 
-pub(crate) use event::{EventId, Purpose};
+pub(crate) use event::{CallStream, EventId, Purpose};
 pub(crate) use exchange::{LegacyExchange, session_expired};
 pub(crate) use open_calls::RequestId;
 pub(crate) use request::{CancelParams, lost_call};

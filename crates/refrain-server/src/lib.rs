@@ -21,7 +21,7 @@
 //! | `http`, `stdio` | the transports |
 //! | `metrics` | counters and gauges |
 //! | `timer`, `retry` | timers and timeouts; retries with backoff |
-//! | `relay` | forwards requests to the holder of their call or session |
+//! | `relay`, `handles` | forwards requests to the instance that holds or must run their call; sealed handles that name it |
 //! | `http_client` | HTTP client for other servers |
 //! | `wire_recorder` | records sent messages, for tests |
 
@@ -31,6 +31,7 @@ mod catalog;
 mod dispatch;
 pub mod drafts;
 mod handler;
+mod handles;
 mod http;
 mod http_client;
 mod legacy;
@@ -63,6 +64,7 @@ pub use catalog::{
 };
 pub use dispatch::Context;
 pub use handler::{Handler, State};
+pub use handles::HandleError;
 #[cfg(feature = "metrics")]
 pub use http::serve_metrics;
 pub use http::{AllowedHosts, Body, HttpService, Listener, MetadataService, serve};
@@ -71,9 +73,13 @@ pub use http::{TlsCertificate, TlsError};
 pub use limits::ServerLimits;
 #[cfg(feature = "metrics")]
 pub use metrics::METRICS_CONTENT_TYPE;
-pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};
+/// The crate whose `Registry` [`ServerBuilder::register_metrics`] takes.
+#[cfg(feature = "metrics")]
+pub use prometheus_client;
+pub use reply::{IntoReply, Json, PromptCall, RawResult, ReadCall, Reply, ReplyTo, ToolCall};
 pub use response::{MessageKind, MessageResponse, Status};
 pub use rounds::{Round, RoundEvent};
 pub use server::Server;
 pub use stdio::serve_stdio;
+pub use subscriptions::SubscribedResources;
 pub use tasks::TaskOptions;

@@ -13,7 +13,7 @@ mod live;
 mod settings;
 
 pub(crate) use fair_queue::FairQueue;
-pub(crate) use limiter::{LimitKey, LimitReached, Limiter, Permit};
+pub(crate) use limiter::{LimitKey, LimitReached, Limiter, Permit, quarter};
 pub(crate) use live::{CallPermits, LivePermit};
 pub use settings::ServerLimits;
 
@@ -42,44 +42,45 @@ pub(crate) struct InstanceLimits {
     /// Bytes of large responses that clients have not read.
     pub(crate) responses: Arc<Limiter>,
     is_draining: AtomicBool,
+    /// Whether callers can be authenticated. A part of each limit is then kept for those that are.
+    pub(crate) has_authenticator: bool,
 }
 
 impl InstanceLimits {
-    pub(crate) fn new(settings: ServerLimits) -> Arc<Self> {
+    pub(crate) fn new(settings: ServerLimits, has_authenticator: bool) -> Arc<Self> {
+        let calls =
+            |resource, limit, each| Limiter::new(resource, limit, each).keeping(has_authenticator);
+        let bytes = |resource, limit, each| {
+            Limiter::bytes(resource, limit, each).keeping(has_authenticator)
+        };
+        let (live, live_each) = (settings.live_calls, settings.live_calls_each);
+        let (body_all, body_each) = (
+            settings.body_all.max(settings.body),
+            settings.body_each.max(settings.body),
+        );
         Arc::new(Self {
-            calls: Limiter::new(
+            calls: calls(
                 "calls",
                 settings.concurrent_calls,
                 settings.concurrent_calls_each,
             ),
-            live: Limiter::new("live calls", settings.live_calls, settings.live_calls_each),
-            live_bytes: Limiter::new(
+            live: calls("live calls", live, live_each),
+            live_bytes: bytes(
                 "bytes of live calls",
                 settings.live_bytes,
                 settings.live_bytes_each,
             ),
             waiting: Mutex::default(),
-            kept_replies: Limiter::new(
-                "kept replies",
-                settings.live_calls,
-                settings.live_calls_each,
-            ),
-            subscriptions: Limiter::new(
+            kept_replies: calls("kept replies", live, live_each),
+            subscriptions: calls(
                 "subscriptions",
                 settings.subscriptions,
                 settings.subscriptions_each,
             ),
-            bodies: Limiter::new(
-                "bytes of request bodies",
-                settings.body_all.max(settings.body),
-                settings.body_each.max(settings.body),
-            ),
-            responses: Limiter::new(
-                "bytes of unread responses",
-                settings.body_all.max(settings.body),
-                settings.body_each.max(settings.body),
-            ),
+            bodies: bytes("bytes of request bodies", body_all, body_each),
+            responses: bytes("bytes of unread responses", body_all, body_each),
             is_draining: AtomicBool::new(false),
+            has_authenticator,
             settings,
         })
     }

@@ -21,7 +21,7 @@ mod parked;
 
 pub(crate) use answers::{AnswerSender, LiveAnswer, LiveAnswerError};
 pub(crate) use calls::LiveCalls;
-pub(crate) use errors::{call_gone, held_elsewhere, holder_unreachable};
+pub(crate) use errors::{call_gone, held_elsewhere, receiver_unreachable};
 pub(crate) use first_requests::FirstRequest;
 pub(crate) use flow::{LiveEvent, LiveFlow};
 pub(crate) use parked::{AttachError, AttachedEvent, AttachedRequest, SealContext, Subscribed};

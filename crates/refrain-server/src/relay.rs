@@ -1,21 +1,23 @@
-//! The relay: forwards requests to the instance that holds their call or session.
+//! The relay: forwards requests to the instance that holds their call or session, or that their call is pinned to.
 //!
 //! Every process has a random instance id. The tokens of live calls, the ids of legacy sessions and the ids of their asks
-//! contain the [`Holder`]: the instance id and the advertised URL. Only URLs from sealed data are used. A relayed request
-//! is never relayed again.
+//! contain the [`Holder`]: the instance id and the advertised URL. Only URLs from sealed data and configured peers are
+//! used. A relayed request is never relayed again.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `holder` | an instance id and its advertised URL |
+//! | `holder` | an instance id and its advertised URL; the receiver of a relayed request |
+//! | `peers` | the configured instances, ordered by caller |
 //! | `auth` | the sealed header that authenticates a relayed request |
 //! | `stream` | the holder's response, with timeouts |
 
 mod auth;
 mod holder;
+mod peers;
 mod stream;
 
 pub(crate) use auth::{RelayAuthError, RelayClaims};
-pub(crate) use holder::Holder;
+pub(crate) use holder::{Holder, Receiver};
 pub(crate) use stream::{LastEvent, RelayBody, RelayStream, is_stream};
 
 use crate::auth::Caller;
@@ -34,10 +36,11 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use parking_lot::Mutex;
+use peers::Peers;
 use refrain_core::Principal;
 use refrain_wire::ParamHeaders;
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -76,28 +79,42 @@ pub(crate) struct Relay {
     client: OnceLock<HttpClient>,
     /// The longest time without data from a holder.
     response_timeout: Duration,
-    /// Unreachable instances, and when to try them again.
-    unreachable: Mutex<HashMap<u64, Instant>>,
+    /// Unreachable instances by name, and when to try them again.
+    unreachable: Mutex<HashMap<String, Instant>>,
+    peers: Peers,
 }
 
 pub(crate) struct PendingRelay {
-    /// The permit of a live call.
-    pub(crate) _permit: Option<Permit>,
-    pub(crate) holder: Holder,
+    /// The permit of a call.
+    pub(crate) permit: Option<Permit>,
+    pub(crate) to: Receiver,
+    pub(crate) purpose: RelayPurpose,
     pub(crate) caller: Caller,
+}
+
+/// Why a request is relayed, which decides what happens if the receiver is gone.
+pub(crate) enum RelayPurpose {
+    /// It belongs to a live call or a legacy session.
+    Held,
+    /// It has a handle: the state is lost.
+    Handle,
+    /// Its call is pinned to its caller: these peers are tried next, and then it is served here.
+    Caller(Vec<Arc<str>>),
 }
 
 impl PendingRelay {
     /// Dispatches a request of a legacy session to its holder.
     pub(crate) fn dispatch(holder: Holder, caller: Caller) -> Dispatch {
         Dispatch::Relay(Box::new(Self {
-            _permit: None,
-            holder,
+            permit: None,
+            to: holder.into(),
+            purpose: RelayPurpose::Held,
             caller,
         }))
     }
 }
 
+#[derive(Clone, Copy)]
 pub(crate) struct RelayRequest<'a> {
     pub(crate) method: &'a Method,
     pub(crate) headers: &'a HeaderMap,
@@ -147,8 +164,13 @@ impl RelayError {
 }
 
 impl Relay {
-    pub(crate) fn new(advertise: Option<String>, services: &Services) -> Result<Self, BuildError> {
+    pub(crate) fn new(
+        advertise: Option<String>,
+        peers: Vec<String>,
+        services: &Services,
+    ) -> Result<Self, BuildError> {
         let own = Holder::new(u64::from_be_bytes(services.random()), advertise)?;
+        let peers = Peers::new(peers, own.url.as_ref())?;
         let limits = &services.limits;
         let response_timeout =
             limits.round_time.max(limits.keep_alive).min(MAX_TIMEOUT) + RESPONSE_MARGIN;
@@ -157,6 +179,7 @@ impl Relay {
             client: OnceLock::new(),
             response_timeout,
             unreachable: Mutex::default(),
+            peers,
             services: services.clone(),
         })
     }
@@ -170,22 +193,27 @@ impl Relay {
         holder.url.is_some() && holder.url != self.own.url && !self.is_own(holder)
     }
 
-    /// Relays a request to its holder. Returns the head and body of the response.
+    /// The peers that come before this instance for the caller, the first one first.
+    pub(crate) fn peers_before_own(&self, caller: &Principal) -> Vec<Arc<str>> {
+        self.peers.before(self.own.url.as_ref(), caller)
+    }
+
+    /// Relays a request. Returns the head and body of the response.
     pub(crate) async fn send(
         &self,
-        holder: &Holder,
-        request: RelayRequest<'_>,
+        to: &Receiver,
+        request: &RelayRequest<'_>,
     ) -> Result<(Response<()>, RelayBody), RelayError> {
-        if self.is_unreachable(holder) {
+        if self.is_unreachable(to) {
             return Err(RelayError::RecentlyUnreachable);
         }
         let began = Instant::now();
-        let sent = self.try_send(self.client(), holder, request).await;
+        let sent = self.try_send(self.client(), to, request).await;
         // A refused connection fails fast, and the instance may be back soon.
         if let Err(RelayError::Connect(_)) = &sent
             && began.elapsed() >= SLOW_FAILURE
         {
-            self.mark_unreachable(holder);
+            self.mark_unreachable(to);
         }
         sent
     }
@@ -193,16 +221,14 @@ impl Relay {
     async fn try_send(
         &self,
         client: &HttpClient,
-        holder: &Holder,
-        request: RelayRequest<'_>,
+        to: &Receiver,
+        request: &RelayRequest<'_>,
     ) -> Result<(Response<()>, RelayBody), RelayError> {
-        let sent = client.send(self.build_request(holder, &request)?);
+        let sent = client.send(self.build_request(to, request)?);
         let sent = within(self.response_timeout, sent).await;
         let response = sent.ok_or(RelayError::Timeout)?.map_err(RelayError::of)?;
         let (head, body) = response.into_parts();
-        let id = holder.id();
-        let instance = head.headers.get(INSTANCE);
-        if instance.is_none_or(|value| value.as_bytes() != id.as_bytes()) {
+        if !to.is_sender(head.headers.get(INSTANCE)) {
             return Err(match head.status {
                 // From a proxy that cannot reach the instance.
                 StatusCode::BAD_GATEWAY => RelayError::OtherInstance(head.status),
@@ -223,13 +249,13 @@ impl Relay {
         HttpClient::new(CONNECT_TIMEOUT, self.services.limits.idle_time / 2)
     }
 
-    /// Probes whether the process of this holder is gone.
-    pub(crate) async fn is_gone(&self, holder: &Holder) -> bool {
+    /// Probes whether the process of this receiver is gone.
+    pub(crate) async fn is_gone(&self, receiver: &Receiver) -> bool {
         // Without the pool: its connections may seem open although the process ended.
         let client = self.new_client();
         let mut backoff = Backoff::new(PROBE_WAIT, PROBE_WAIT * 8);
         for _ in 0..PROBES {
-            match self.probe(&client, holder).await {
+            match self.probe(&client, receiver).await {
                 // An ending process may accept a connection and then close it.
                 Err(RelayError::Exchange(_)) => backoff.wait().await,
                 probed => return probed.is_err_and(|error| error.is_gone()),
@@ -238,7 +264,7 @@ impl Relay {
         false
     }
 
-    async fn probe(&self, client: &HttpClient, holder: &Holder) -> Result<(), RelayError> {
+    async fn probe(&self, client: &HttpClient, to: &Receiver) -> Result<(), RelayError> {
         let caller = Caller::from(Principal::anonymous());
         let probe = RelayRequest {
             method: &Method::POST,
@@ -247,12 +273,12 @@ impl Relay {
             caller: &caller,
             legacy: false,
         };
-        self.try_send(client, holder, probe).await.map(drop)
+        self.try_send(client, to, &probe).await.map(drop)
     }
 
     fn build_request(
         &self,
-        holder: &Holder,
+        receiver: &Receiver,
         request: &RelayRequest<'_>,
     ) -> Result<Request<Full<Bytes>>, RelayError> {
         let RelayRequest {
@@ -261,10 +287,9 @@ impl Relay {
             body,
             ..
         } = request;
-        let url = holder.url.as_deref().unwrap_or_default();
         let mut relayed = Request::builder()
             .method(Method::clone(method))
-            .uri(url)
+            .uri(receiver.url())
             .body(Full::new(body.to_vec().into()))?;
         let to = relayed.headers_mut();
         for (name, value) in *headers {
@@ -276,7 +301,7 @@ impl Relay {
                 to.append(name.clone(), value.clone());
             }
         }
-        let claims = RelayClaims::new(holder, request, to, &*self.services.source);
+        let claims = RelayClaims::new(receiver, request, to, &*self.services.source);
         to.insert(RELAY, self.seal(&claims));
         Ok(relayed)
     }
@@ -300,7 +325,9 @@ impl Relay {
         let opened = self.services.sealer.open_bytes(&self.binding(), sealed)?;
         let claims: RelayClaims =
             serde_json::from_slice(&opened).map_err(|_| RelayAuthError::Content)?;
-        if claims.to != self.own.id() {
+        let own_url = self.own.url.clone();
+        let is_own_url = own_url.is_some_and(|url| claims.to == Receiver::Peer(url).name());
+        if claims.to != self.own.id() && !is_own_url {
             return Err(RelayAuthError::OtherInstance);
         }
         let skew = self.services.sealer.options().skew;
@@ -316,20 +343,21 @@ impl Relay {
         response.headers_mut().insert(INSTANCE, id);
     }
 
-    fn is_unreachable(&self, holder: &Holder) -> bool {
+    fn is_unreachable(&self, receiver: &Receiver) -> bool {
+        let name = receiver.name();
         let unreachable = self.unreachable.lock();
-        let until = unreachable.get(&holder.instance);
+        let until = unreachable.get(&name);
         until.is_some_and(|until| Instant::now() < *until)
     }
 
-    fn mark_unreachable(&self, holder: &Holder) {
+    fn mark_unreachable(&self, receiver: &Receiver) {
         let now = Instant::now();
         let mut unreachable = self.unreachable.lock();
         if unreachable.len() >= MAX_UNREACHABLE {
             unreachable.retain(|_, until| now < *until);
         }
         if unreachable.len() < MAX_UNREACHABLE {
-            unreachable.insert(holder.instance, now + UNREACHABLE_TIME);
+            unreachable.insert(receiver.name(), now + UNREACHABLE_TIME);
         }
     }
 }

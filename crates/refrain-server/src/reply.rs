@@ -34,9 +34,9 @@ pub struct ReplyTo {
 /// A return type of handlers of kind `K`: [`ToolCall`], [`PromptCall`] or [`ReadCall`].
 #[diagnostic::on_unimplemented(
     message = "a handler of this kind cannot return `{Self}`",
-    note = "a tool may return String, &str, Content, Vec<Content>, ToolResult, Json<T>, Incomplete or Reply<..>",
-    note = "a prompt may return String, &str, Vec<PromptMessage>, PromptResult, Incomplete or Reply<..>",
-    note = "a resource may return String, &str, Json<T>, ResourceContents, Vec<ResourceContents>, ReadResult, Incomplete or Reply<..>"
+    note = "a tool may return String, &str, Content, Vec<Content>, ToolResult, Json<T>, RawResult, Incomplete or Reply<..>",
+    note = "a prompt may return String, &str, Vec<PromptMessage>, PromptResult, RawResult, Incomplete or Reply<..>",
+    note = "a resource may return String, &str, Json<T>, ResourceContents, Vec<ResourceContents>, ReadResult, RawResult, Incomplete or Reply<..>"
 )]
 pub trait IntoReply<K> {
     /// Converts the value into the flow's outcome.
@@ -51,6 +51,25 @@ pub trait IntoReply<K> {
 /// A structured result, sent as `structuredContent` and as text. The schema of `T` becomes the tool's output schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Json<T>(pub T);
+
+/// A result from another server, as a JSON object. All members are sent unchanged, known or not; the members that belong to
+/// the exchange with this server's client are replaced: `resultType`, `inputRequests`, `requestState`, and the server's name
+/// in `_meta`. The result of a resource without `ttlMs` and `cacheScope` gets those of the registered resource. Legacy clients
+/// get the members that their revision has.
+///
+/// ```
+/// use refrain::prelude::*;
+/// use refrain::server::RawResult;
+/// use serde_json::json;
+///
+/// async fn proxy(_: Cx) -> Result<RawResult> {
+///     let result = json!({"content": [{"type": "x-hologram", "url": "https://example.com"}], "x-cost": 3});
+///     Ok(RawResult(serde_json::from_value(result)?))
+/// }
+/// let tool = Tool::new("hologram", proxy);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawResult(pub Map<String, Value>);
 
 /// The return value of a handler that reads answers and keeps state explicitly.
 #[derive(Debug)]
@@ -92,6 +111,35 @@ impl<K> IntoReply<K> for Outcome {
 impl<K> IntoReply<K> for Incomplete {
     fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
         Ok(Outcome::Incomplete(self))
+    }
+}
+
+impl RawResult {
+    fn complete(self) -> Result<Outcome> {
+        let body = ResultBody::from_foreign(self.0).map_err(Error::internal)?;
+        Ok(Outcome::Complete(body))
+    }
+}
+
+impl IntoReply<ToolCall> for RawResult {
+    fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
+        self.complete()
+    }
+}
+
+impl IntoReply<PromptCall> for RawResult {
+    fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
+        self.complete()
+    }
+}
+
+impl IntoReply<ReadCall> for RawResult {
+    fn into_reply(mut self, to: &ReplyTo) -> Result<Outcome> {
+        let cache = serde_json::to_value(to.cache).map_err(Error::internal)?;
+        for (member, value) in cache.as_object().into_iter().flatten() {
+            self.0.entry(member).or_insert_with(|| value.clone());
+        }
+        self.complete()
     }
 }
 

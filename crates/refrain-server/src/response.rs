@@ -444,6 +444,11 @@ impl MessageResponse {
         matches!(self.work, Work::Round(_))
     }
 
+    /// Whether the reply only has to be encoded.
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.work, Work::Reply(_))
+    }
+
     pub(crate) fn token_length(&self) -> usize {
         self.token_length
     }

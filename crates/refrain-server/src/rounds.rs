@@ -15,6 +15,7 @@
 //! | `client` | flows whose home is the client: run, sealed into a token, or turned into a task |
 //! | `session` | flows of legacy sessions, which send asks during the round |
 //! | `park` | the first round of a live call |
+//! | `pin` | calls that a certain instance must run |
 //! | `attach` | later requests of a live call |
 //! | `flow_spec` | environment and handler of a flow |
 //! | `target` | the tool, prompt, resource or resource template of a call |
@@ -31,6 +32,7 @@ mod metrics;
 mod open;
 mod outcome;
 mod park;
+mod pin;
 mod resolve;
 mod round;
 mod sealed_log;
@@ -42,6 +44,7 @@ mod target;
 
 pub(crate) use flow_spec::{FlowSpec, Flows, LiveSpec};
 pub(crate) use outcome::{outcome_of, reply_of};
+pub(crate) use pin::state_lost;
 pub use round::{Round, RoundEvent};
 pub(crate) use sealed_log::SealedLog;
 pub(crate) use single_use::{ReplayRecord, is_missing_capability};
@@ -86,6 +89,8 @@ pub(crate) struct CallRequest<'a> {
     pub(crate) token: TokenSource,
     pub(crate) home: Home,
     pub(crate) caller: Caller,
+    /// Whether the request can be relayed to another instance.
+    pub(crate) can_relay: bool,
     /// `None` on transports without headers.
     pub(crate) headers: Option<&'a HeaderMap>,
 }

@@ -9,7 +9,7 @@ use crate::live::LiveCalls;
 use crate::relay::Relay;
 use crate::rounds::Rounds;
 use crate::services::Services;
-use crate::subscriptions::Subscriptions;
+use crate::subscriptions::{SubscribedResources, Subscriptions};
 use crate::tasks::Tasks;
 use http::HeaderName;
 use parking_lot::RwLockReadGuard;
@@ -76,6 +76,29 @@ impl Server {
         self.0.subscriptions.resource_updated(uri);
     }
 
+    /// The URIs of the resources that clients are subscribed to at this instance, with `subscriptions/listen` or with
+    /// `resources/subscribe` and a stream for notifications. A proxy subscribes to the same resources at its backend, and
+    /// calls [`resource_updated`](Self::resource_updated) when they change.
+    ///
+    /// The URIs come from clients: a resource need not exist. Their number is limited by
+    /// [`ServerLimits::subscriptions`] and [`ServerLimits::subscribed_resources`].
+    ///
+    /// ```
+    /// # use refrain::server::Server;
+    /// # async fn example(server: Server) {
+    /// let mut subscribed = server.subscribed_resources();
+    /// while subscribed.changed().await {
+    ///     for uri in subscribed.uris() {
+    ///         // Subscribe to the URI at the backend.
+    /// #       drop(uri);
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn subscribed_resources(&self) -> SubscribedResources {
+        SubscribedResources::new(&self.0.subscriptions.registry)
+    }
+
     /// The number of open subscriptions.
     pub fn subscriptions(&self) -> usize {
         self.0.subscriptions.registry.len()
@@ -115,9 +138,7 @@ impl Server {
     /// Whether a call of this tool may or must become a task.
     pub(crate) fn task_support(&self, tool: &str) -> Option<TaskSupport> {
         let catalog = self.catalog();
-        let tool = &catalog.tools.get(tool)?.tool;
-        // A live tool cannot become a task.
-        tool.task.support().filter(|_| !tool.live)
+        catalog.tools.get(tool)?.tool.task.support()
     }
 
     /// Replaces the key ring without a restart.

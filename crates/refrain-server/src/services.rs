@@ -13,6 +13,9 @@ pub(crate) struct Services {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) sealer: Arc<Sealer>,
     pub(crate) metrics: Arc<Metrics>,
+    /// The program's metrics.
+    #[cfg(feature = "metrics")]
+    pub(crate) registries: Vec<Arc<prometheus_client::registry::Registry>>,
     pub(crate) limits: Arc<InstanceLimits>,
     pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
 }

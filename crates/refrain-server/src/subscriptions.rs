@@ -6,11 +6,14 @@
 //! | --- | --- |
 //! | `registry` | open subscriptions and their pending changes |
 //! | `subscription` | the stream of notifications to one client |
+//! | `subscribed` | the URIs of subscribed resources |
 
 mod registry;
+mod subscribed;
 mod subscription;
 
 pub(crate) use registry::Registry;
+pub use subscribed::SubscribedResources;
 pub(crate) use subscription::Subscription;
 
 use crate::auth::{Auth, Caller};

@@ -30,7 +30,7 @@ mod sealing;
 mod spill;
 mod worker;
 
-pub(crate) use create::{CreatedTask, Creating, TaskSeed, cannot_create};
+pub(crate) use create::{CallPermit, CreatedTask, Creating, DetachReason, TaskSeed, cannot_create};
 pub(crate) use namespace::Namespace;
 pub(crate) use notifications::TaskSubscription;
 pub use options::TaskOptions;
@@ -43,7 +43,7 @@ use crate::catalog::Catalog;
 use crate::limits::{FairQueue, LimitKey};
 use crate::rounds::Flows;
 use crate::services::Services;
-use leases::Leases;
+use leases::{Leases, TaskPlace};
 use notifications::TaskWatch;
 use refrain_store::TaskStore;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(crate) struct Tasks {
     /// The queue of callers in front of the store. The operations of workers do not wait in it.
     queue: Arc<FairQueue>,
     namespace: Namespace,
-    leases: Leases,
+    leases: Arc<Leases>,
     watch: TaskWatch,
     catalog: Arc<Catalog>,
     auth: Arc<Auth>,
@@ -75,12 +75,16 @@ impl Tasks {
         flows: Arc<Flows>,
         services: Services,
     ) -> Arc<Self> {
-        store.set_quota(options.quota());
+        store.set_quota(options.quota(services.limits.has_authenticator));
         Arc::new(Self {
             store,
             queue: FairQueue::new(STORE_PLACES),
             namespace,
-            leases: Leases::new(services.random(), options.concurrent),
+            leases: Arc::new(Leases::new(
+                services.random(),
+                options.concurrent,
+                services.limits.has_authenticator,
+            )),
             watch: TaskWatch::default(),
             options,
             catalog,
@@ -90,8 +94,10 @@ impl Tasks {
         })
     }
 
-    pub(crate) fn has_capacity(&self, caller: &LimitKey) -> bool {
-        !self.services.limits.is_draining() && self.leases.has_capacity(&caller.account())
+    fn try_place(&self, caller: &LimitKey) -> Option<TaskPlace> {
+        let is_draining = self.services.limits.is_draining();
+        let place = (!is_draining).then(|| self.leases.try_place(&caller.account()));
+        place.flatten()
     }
 
     pub(crate) fn running(&self) -> usize {

@@ -32,10 +32,10 @@ mod time;
 
 pub use layer::StoreLayer;
 pub use memory::MemoryStore;
-pub use open::{OpenStoreError, UrlError, open};
+pub use open::{OpenStoreError, UrlError, check_url, open};
 #[cfg(feature = "postgres")]
 pub use postgres::PgStore;
-pub use quota::{Quota, QuotaReached};
+pub use quota::{Quota, QuotaReached, is_anonymous_account};
 pub use refrain_core::{LogError, LogFuture, LogKey, RecordState, ReplayLog, Retention};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

@@ -101,6 +101,25 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, OpenStoreError> {
     }
 }
 
+/// Checks a store URL, without opening the store.
+///
+/// ```
+/// use refrain::runtime::store::{UrlError, check_url};
+///
+/// assert_eq!(check_url("memory:"), Ok(()));
+/// assert_eq!(check_url("mysql://db/tasks"), Err(UrlError::Scheme));
+/// ```
+pub fn check_url(url: &str) -> Result<(), UrlError> {
+    match url.split_once(':') {
+        Some(("memory", "")) => Ok(()),
+        #[cfg(feature = "sqlite")]
+        Some(("sqlite", rest)) => sqlite_path(rest).map(|_| ()),
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => crate::postgres::check_url(url),
+        _ => Err(UrlError::Scheme),
+    }
+}
+
 /// The schemes that this build supports.
 const SCHEMES: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "postgres")) {
     (true, true) => "expected a URL that starts with `sqlite:`, `postgres:` or `memory:`",

@@ -15,7 +15,7 @@ mod hosts;
 mod tasks;
 mod text;
 
-use crate::open::OpenStoreError;
+use crate::open::{OpenStoreError, UrlError};
 use crate::sql::{
     ADD_SCHEMA_VERSION, GroupCommit, SCHEMA_VERSION, TIMEOUT, WriteBatches, WriteQueue, impl_store,
     pending_migrations,
@@ -57,6 +57,10 @@ pub struct PgStore {
     listener: AbortHandle,
 }
 
+pub(crate) fn check_url(url: &str) -> Result<(), UrlError> {
+    Hosts::parse(url).map(|_| ())
+}
+
 impl Drop for PgStore {
     fn drop(&mut self) {
         self.listener.abort();
@@ -68,8 +72,9 @@ impl PgStore {
     /// tables.
     ///
     /// With several hosts, `postgres://user:password@one:5432,two:5432/database`, the store uses the one that accepts writes,
-    /// and searches it again after an error. The parameters of the URL are the same as for `psql`. With `sslmode=verify-full` the server needs a certificate for
-    /// its name, issued by a public authority or by the authority in `sslrootcert`.
+    /// and searches for it again after an error. The parameters of the URL are the same as for `psql`. With
+    /// `sslmode=verify-full` the server needs a certificate for its name, issued by a public authority or by the authority in
+    /// `sslrootcert`.
     pub async fn open(url: &str) -> Result<Self, OpenStoreError> {
         let opened = tokio::time::timeout(OPENING, Self::connect(Hosts::parse(url)?)).await;
         opened.map_err(|_| StoreError::timed_out(OPENING))?

@@ -2,6 +2,13 @@
 //!
 //! A task counts with the bytes of its call, journal, asks, answers and result, rounded up to the next KiB; a spilled token
 //! likewise. Ended tasks count until they are deleted.
+//!
+//! The last quarter of all bytes is for accounts that have little, so that many accounts with much data do not keep others out.
+
+use refrain_core::Principal;
+
+/// An account has little data up to this part of its limit.
+const SMALL_PART: u64 = 16;
 
 /// The limits of a store. The default is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +19,8 @@ pub struct Quota {
     pub bytes: u64,
     /// The maximum number of bytes of all accounts.
     pub total_bytes: u64,
+    /// The number of bytes of all accounts above which anonymous callers store nothing more.
+    pub anonymous_bytes: u64,
 }
 
 impl Default for Quota {
@@ -20,6 +29,7 @@ impl Default for Quota {
             tasks: u64::MAX,
             bytes: u64::MAX,
             total_bytes: u64::MAX,
+            anonymous_bytes: u64::MAX,
         }
     }
 }
@@ -38,6 +48,21 @@ pub enum QuotaReached {
     /// [`Quota::total_bytes`].
     #[error("the store is at its limit of {0} bytes; try again later")]
     TotalBytes(u64),
+    /// [`Quota::anonymous_bytes`].
+    #[error("the store is at its limit of {0} bytes for anonymous callers; try again later")]
+    AnonymousBytes(u64),
+    /// The last quarter of the bytes is for accounts with less data than this.
+    #[error(
+        "the store is almost full, and the rest is for callers with less than {0} bytes; try again when tasks have expired"
+    )]
+    Share(u64),
+}
+
+/// Whether the account is that of an anonymous caller: without a name, or U+0001 and an address.
+pub fn is_anonymous_account(account: &Principal) -> bool {
+    account
+        .id()
+        .is_none_or(|id| id.is_empty() || id.starts_with('\u{1}'))
 }
 
 /// The numbers that a [`Quota`] limits.
@@ -49,16 +74,38 @@ pub(crate) struct Usage {
 }
 
 impl Quota {
-    /// Checks the usage after a write that adds tasks and bytes.
-    pub(crate) fn check(self, used: Usage, tasks: u64, bytes: u64) -> Result<(), QuotaReached> {
+    /// The limit of all bytes for writes of an anonymous or another caller.
+    pub(crate) fn total_for(self, is_anonymous: bool) -> u64 {
+        match is_anonymous {
+            true => self.total_bytes.min(self.anonymous_bytes),
+            false => self.total_bytes,
+        }
+    }
+
+    /// Checks the usage after a write of an account that adds tasks and bytes. The statements check the same.
+    pub(crate) fn check(
+        self,
+        used: Usage,
+        account: &Principal,
+        (tasks, bytes): (u64, u64),
+    ) -> Result<(), QuotaReached> {
         if tasks > 0 && used.tasks.saturating_add(tasks) > self.tasks {
             return Err(QuotaReached::Tasks(self.tasks));
         }
         if bytes > 0 && used.bytes.saturating_add(bytes) > self.bytes {
             return Err(QuotaReached::Bytes(self.bytes));
         }
-        if bytes > 0 && used.total_bytes.saturating_add(bytes) > self.total_bytes {
+        let total = used.total_bytes.saturating_add(bytes);
+        if bytes > 0 && total > self.total_bytes {
             return Err(QuotaReached::TotalBytes(self.total_bytes));
+        }
+        let limit = self.total_for(is_anonymous_account(account));
+        if bytes > 0 && total > limit {
+            return Err(QuotaReached::AnonymousBytes(limit));
+        }
+        let small = self.bytes / SMALL_PART;
+        if bytes > 0 && total > limit - limit / 4 && used.bytes.saturating_add(bytes) > small {
+            return Err(QuotaReached::Share(small));
         }
         Ok(())
     }

@@ -104,8 +104,8 @@ pub trait TaskStore: Send + Sync + 'static {
     fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool>;
 
     /// Claims due tasks, each for one worker: new tasks, and tasks whose wait or lease has ended. Expired tasks of any tool
-    /// are claimed, too. Accounts take turns: of each one that has due tasks one is claimed before the next of any other,
-    /// the one that is due longest first.
+    /// are claimed too. Accounts take turns: one due task of each account is claimed before a second one of any account.
+    /// Otherwise the task that has been due longest comes first.
     fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>>;
 
     /// Extends leases to this time from now, and returns the leases that are still held. An expired lease is held until

@@ -205,6 +205,8 @@ pub struct Claim<'a> {
     pub most: usize,
     /// Accounts whose tasks are not claimed.
     pub except: &'a [Principal],
+    /// Whether tasks of anonymous callers are claimed.
+    pub anonymous: bool,
 }
 
 /// A claimed task.

@@ -6,6 +6,7 @@
 //! | [`http`], [`request`], [`reply`] | a raw HTTP client, requests and the parts of replies |
 //! | [`instance`], [`stdio`] | a server in this process, on a port or on a pipe |
 //! | [`process`], [`tools`] | programs under test, and programs that `scripts/tools` installs |
+//! | [`programs`], [`mcpdo`] | servers and clients that are written with other SDKs, and the Inspector's command line |
 //! | [`legacy`] | a client of the legacy revisions |
 //! | [`fake_server`] | an MCP server whose answers a test chooses |
 //! | [`issuer`], [`oauth`] | access tokens, key sets and an authorization server |
@@ -25,9 +26,11 @@ mod http_server;
 pub mod instance;
 pub mod issuer;
 pub mod legacy;
+pub mod mcpdo;
 pub mod metrics;
 pub mod oauth;
 pub mod process;
+pub mod programs;
 pub mod proxy;
 pub mod reply;
 pub mod request;

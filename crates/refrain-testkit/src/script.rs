@@ -248,7 +248,7 @@ impl Script {
         self
     }
 
-    /// Sets the granted scopes. A tool that needs another scope is refused.
+    /// Sets the granted scopes. A call of a tool that needs another scope is rejected.
     pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
         self.caller.scopes = scopes.into_iter().collect();
         self

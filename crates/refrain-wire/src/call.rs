@@ -5,15 +5,15 @@ use std::fmt;
 
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::ask::Ask;
 use crate::decode::{RawObject, Text};
 use crate::error::RpcError;
 use crate::excerpt::Excerpt;
 use crate::list::ToolResult;
-use crate::meta::Meta;
+use crate::meta::{Meta, SERVER_INFO_KEY};
 use crate::write;
 
 /// The three methods that call a handler.
@@ -170,7 +170,7 @@ pub struct ResultBody {
     meta: Option<String>,
     /// Whether a tool reported failure.
     is_error: bool,
-    /// A copy of a tool's structured content, which is also in `members`.
+    /// A copy of a tool's structured content, which is also in `members`. Absent in foreign results.
     structured: Option<Box<Value>>,
 }
 
@@ -190,6 +190,33 @@ impl ResultBody {
         }
         body.is_error = result.is_error;
         body.structured = result.structured_content.map(Box::new);
+        Ok(body)
+    }
+
+    /// Serializes the result of another server with all its members. Members that the dialect adds are left out:
+    /// `resultType`, `inputRequests`, `requestState`, and the server's name in `_meta`.
+    ///
+    /// ```
+    /// use refrain_wire::ResultBody;
+    /// use serde_json::{Map, json};
+    ///
+    /// let sent = json!({"resultType": "complete", "content": [{"type": "x-hologram"}], "isError": true});
+    /// let body = ResultBody::from_foreign(sent.as_object().expect("an object").clone())?;
+    /// assert_eq!(body.members(), r#""content":[{"type":"x-hologram"}],"isError":true"#);
+    /// assert!(body.is_error());
+    /// # Ok::<(), refrain_wire::RpcError>(())
+    /// ```
+    pub fn from_foreign(mut members: Map<String, Value>) -> Result<Self, RpcError> {
+        for name in ["resultType", "inputRequests", "requestState"] {
+            members.shift_remove(name);
+        }
+        let meta = members.shift_remove("_meta");
+        let mut body = Self::from_members(&members)?;
+        if let Some(Value::Object(mut meta)) = meta {
+            meta.shift_remove(SERVER_INFO_KEY);
+            body = body.with_meta(&meta)?;
+        }
+        body.is_error = members.get("isError") == Some(&Value::Bool(true));
         Ok(body)
     }
 
@@ -229,8 +256,12 @@ impl ResultBody {
     }
 
     /// The structured content of a tool result.
-    pub fn structured_content(&self) -> Option<&Value> {
-        self.structured.as_deref()
+    pub fn structured_content(&self) -> Option<Cow<'_, Value>> {
+        if let Some(content) = &self.structured {
+            return Some(Cow::Borrowed(content));
+        }
+        let mut members: Map<String, Value> = serde_json::from_str(&self.members).ok()?;
+        members.remove("structuredContent").map(Cow::Owned)
     }
 
     /// The serialized members, separated by commas, without braces.

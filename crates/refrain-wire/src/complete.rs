@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::decode::Text;
@@ -38,20 +38,21 @@ pub enum Reference<'a> {
 }
 
 /// Suggestions for a value.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Completion {
     /// Suggestions, the best first; at most [`MAX_SUGGESTIONS`] of them.
     pub values: Vec<String>,
     /// The total number of suggestions.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     /// Whether further suggestions were left out.
+    #[serde(default)]
     pub has_more: bool,
 }
 
 /// The result of `completion/complete`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CompleteResult {
     /// The suggestions.
     pub completion: Completion,

@@ -31,6 +31,8 @@ pub enum ErrorCode {
     MissingCapability,
     /// The server does not support the protocol version (-32022).
     UnsupportedVersion,
+    /// A code without a meaning in the protocol, from a handler or another server.
+    Other(i32),
 }
 
 impl ErrorCode {
@@ -45,6 +47,22 @@ impl ErrorCode {
             Self::HeaderMismatch => -32020,
             Self::MissingCapability => -32021,
             Self::UnsupportedVersion => -32022,
+            Self::Other(code) => code,
+        }
+    }
+
+    /// The kind of error with this JSON-RPC error code.
+    pub const fn from_i32(code: i32) -> Self {
+        match code {
+            -32700 => Self::Parse,
+            -32600 => Self::InvalidRequest,
+            -32601 => Self::MethodNotFound,
+            -32602 => Self::InvalidParams,
+            -32603 => Self::Internal,
+            -32020 => Self::HeaderMismatch,
+            -32021 => Self::MissingCapability,
+            -32022 => Self::UnsupportedVersion,
+            code => Self::Other(code),
         }
     }
 
@@ -71,7 +89,8 @@ pub struct RpcError {
 }
 
 impl RpcError {
-    fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
+    /// An error of this kind.
+    pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code,
             message: message.into(),

@@ -49,6 +49,7 @@ pub(crate) fn find(text: &str) -> Option<(usize, Meta<'_>)> {
             call_id: None,
             task_ttl: None,
             trace: None,
+            custom: None,
         };
         Some((known.text.len(), meta))
     })
@@ -66,6 +67,7 @@ pub(crate) fn remember(text: &str, meta: &Meta<'_>) {
         call_id: None,
         task_ttl: None,
         trace: None,
+        custom: None,
     } = meta
     else {
         return;

@@ -44,12 +44,14 @@ impl Revision {
     /// The latest revision, which is offered to a client that requests an unsupported one.
     pub const LATEST: Self = Self::V2025_11_25;
 
-    /// The names of the revisions that the client supports, the latest first. The server does not support the last one.
+    /// The first revision. Only the client supports it.
+    pub const FIRST_NAME: &'static str = "2024-11-05";
+    /// The names of the revisions that the client supports, the latest first.
     pub const CLIENT_NAMES: [&'static str; 4] = [
         Self::ALL[0].as_str(),
         Self::ALL[1].as_str(),
         Self::ALL[2].as_str(),
-        "2024-11-05",
+        Self::FIRST_NAME,
     ];
 
     /// The revision's name on the wire.

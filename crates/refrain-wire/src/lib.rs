@@ -96,8 +96,9 @@ pub use list::{
 };
 pub use listen::{Change, Filter, ListenParams};
 pub use meta::{
-    CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, LogLevel, Meta,
-    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY, TASK_TTL_KEY,
+    CALL_ID_KEY, CALL_ID_MAX, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, CustomMeta, LOG_LEVEL_KEY,
+    LogLevel, Meta, PROGRESS_TOKEN_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY,
+    SUBSCRIPTION_ID_KEY, TASK_TTL_KEY,
 };
 pub use param_headers::{
     InvalidHeaderArgument, ParamHeaderError, ParamHeaders, decode_header, encode_header,

@@ -12,6 +12,7 @@ use crate::capabilities::{CAPABILITIES_PATH, Capabilities, DeclaredCapabilities}
 use crate::decode::{RawObject, Text, is_id, once, once_nested, skip};
 use crate::known_meta;
 use crate::trace::{RawTrace, TraceContext};
+use crate::write;
 
 /// The latest protocol version.
 pub const PROTOCOL_VERSION: &str = "2026-07-28";
@@ -32,8 +33,11 @@ pub const CALL_ID_KEY: &str = "refrain/callId";
 /// The `_meta` key of the requested lifetime of a task, in milliseconds.
 pub const TASK_TTL_KEY: &str = "refrain/taskTtl";
 
+/// The `_meta` key of the token of progress notifications.
+pub const PROGRESS_TOKEN_KEY: &str = "progressToken";
+
 /// The maximum length of a call id in bytes.
-const CALL_ID_MAX: usize = 128;
+pub const CALL_ID_MAX: usize = 128;
 
 /// The `_meta` of a request.
 #[derive(Debug, Clone)]
@@ -56,6 +60,47 @@ pub struct Meta<'a> {
     pub task_ttl: Option<Duration>,
     /// The trace context. Boxed because most requests have none.
     pub trace: Option<Box<TraceContext<'a>>>,
+    /// The members that neither the protocol nor Refrain reserves. Boxed because most requests have none.
+    pub custom: Option<Box<CustomMeta<'a>>>,
+}
+
+/// Members of `_meta` that neither the protocol nor Refrain reserves, at least one, in the order they were sent.
+#[derive(Debug, Clone, Default)]
+pub struct CustomMeta<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'a> CustomMeta<'a> {
+    /// Adds a member.
+    pub(crate) fn add(into: &mut Option<Box<Self>>, key: Cow<'a, str>, value: &'a RawValue) {
+        into.get_or_insert_default().0.push((key, value));
+    }
+
+    /// The members as a JSON object.
+    pub fn to_json(&self) -> String {
+        let mut out = Vec::with_capacity(256);
+        for (key, value) in &self.0 {
+            out.push(if out.is_empty() { b'{' } else { b',' });
+            write::text(&mut out, key);
+            out.push(b':');
+            out.extend_from_slice(value.get().as_bytes());
+        }
+        out.push(b'}');
+        String::from_utf8(out).expect("serialized JSON is UTF-8")
+    }
+}
+
+/// Whether the protocol or Refrain reserves a key of `_meta`. The protocol reserves keys without a prefix that it defines, and
+/// prefixes whose second label is `modelcontextprotocol` or `mcp`.
+pub(crate) fn is_reserved(key: &str) -> bool {
+    match key.split_once('/') {
+        None => matches!(
+            key,
+            "progressToken" | "traceparent" | "tracestate" | "baggage"
+        ),
+        Some((prefix, _)) => {
+            let owner = prefix.split('.').nth(1);
+            prefix == "refrain" || matches!(owner, Some("modelcontextprotocol" | "mcp"))
+        }
+    }
 }
 
 /// The severity of a log message, in ascending order.
@@ -110,31 +155,37 @@ impl LogLevel {
     }
 }
 
-#[derive(serde::Deserialize)]
-#[serde(field_identifier)]
-enum MetaKey {
-    #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+enum MetaKey<'a> {
     ProtocolVersion,
-    #[serde(rename = "io.modelcontextprotocol/clientInfo")]
     ClientInfo,
-    #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
     ClientCapabilities,
-    #[serde(rename = "io.modelcontextprotocol/logLevel")]
     LogLevel,
-    #[serde(rename = "progressToken")]
     ProgressToken,
-    #[serde(rename = "refrain/callId")]
     CallId,
-    #[serde(rename = "refrain/taskTtl")]
     TaskTtl,
-    #[serde(rename = "traceparent")]
     Traceparent,
-    #[serde(rename = "tracestate")]
     Tracestate,
-    #[serde(rename = "baggage")]
     Baggage,
-    #[serde(other)]
-    Other,
+    Other(Cow<'a, str>),
+}
+
+impl<'de> Deserialize<'de> for MetaKey<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Text(key) = Text::deserialize(deserializer)?;
+        Ok(match &*key {
+            PROTOCOL_VERSION_KEY => Self::ProtocolVersion,
+            CLIENT_INFO_KEY => Self::ClientInfo,
+            CLIENT_CAPABILITIES_KEY => Self::ClientCapabilities,
+            LOG_LEVEL_KEY => Self::LogLevel,
+            "progressToken" => Self::ProgressToken,
+            CALL_ID_KEY => Self::CallId,
+            TASK_TTL_KEY => Self::TaskTtl,
+            "traceparent" => Self::Traceparent,
+            "tracestate" => Self::Tracestate,
+            "baggage" => Self::Baggage,
+            _ => Self::Other(key),
+        })
+    }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
@@ -177,6 +228,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
         let mut call_id: Option<CallId<'de>> = None;
         let mut task_ttl: Option<NonZeroU64> = None;
         let mut trace = RawTrace::default();
+        let mut custom = None;
 
         while let Some(key) = map.next_key()? {
             match key {
@@ -216,7 +268,8 @@ impl<'de> Visitor<'de> for MetaVisitor {
                 MetaKey::Baggage => {
                     once(&mut map, &mut trace.baggage, "_meta.baggage", "a value")?;
                 }
-                MetaKey::Other => skip(&mut map)?,
+                MetaKey::Other(key) if is_reserved(&key) => skip(&mut map)?,
+                MetaKey::Other(key) => CustomMeta::add(&mut custom, key, map.next_value()?),
             }
         }
 
@@ -236,6 +289,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
             call_id: call_id.map(|text| text.0),
             task_ttl: task_ttl.map(|millis| Duration::from_millis(millis.get())),
             trace: trace.read(),
+            custom,
         })
     }
 }

@@ -277,6 +277,8 @@ mod documentation {
     struct MigratingTypescriptPage;
     #[doc = include_str!("../../../docs/operate/authorization.md")]
     struct AuthorizationPage;
+    #[doc = include_str!("../../../docs/operate/fleet.md")]
+    struct FleetPage;
     #[doc = include_str!("../../../docs/operate/keys.md")]
     struct KeysPage;
     #[doc = include_str!("../../../docs/operate/capacity.md")]

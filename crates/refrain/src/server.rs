@@ -16,8 +16,9 @@ pub use refrain_core::KeyRing;
 #[cfg(feature = "metrics")]
 pub use refrain_server::serve_metrics;
 pub use refrain_server::{
-    AllowedHosts, BuildError, Changes, CompletionInput, HttpService, Listener, Listing, Prompt,
-    Resource, ResourceTemplate, Server, ServerBuilder, ServerLimits, Tool, serve, serve_stdio,
+    AllowedHosts, BuildError, Changes, CompletionInput, HandleError, HttpService, Listener,
+    Listing, Prompt, RawResult, Resource, ResourceTemplate, Server, ServerBuilder, ServerLimits,
+    SubscribedResources, Tool, serve, serve_stdio,
 };
 #[cfg(feature = "tls")]
 pub use refrain_server::{TlsCertificate, TlsError};

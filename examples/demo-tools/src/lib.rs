@@ -14,6 +14,7 @@
 //! | `echo_task` | the echo as a task |
 //! | `create_vm` | asks first, then continues as a task |
 //! | `move_vm` | a task that runs while it waits for an answer |
+//! | `print_poster` | a live call that is a task: it never runs twice |
 //! | `accounts_task` | two versions of a tool that run the same tasks |
 //! | `get_weather_explicit` | the explicit style: read the answers, return the missing asks |
 
@@ -54,6 +55,7 @@ fn server_with(echo: Tool, get_weather: Tool, ledger: Ledger, accounts: u8) -> S
         .tool(tasks::echo_task())
         .tool(tasks::create_vm())
         .tool(tasks::move_vm())
+        .tool(tasks::print_poster())
         .tool(proposals::get_weather_explicit())
         .state(ledger);
     if accounts == 1 {

@@ -125,6 +125,40 @@ pub(super) async fn move_vm(cx: Cx, ledger: State<Ledger>, args: MoveVm) -> Resu
     Ok(format!("{name} runs on the other host."))
 }
 
+#[derive(Deserialize, JsonSchema)]
+struct PrintPoster {
+    /// The title of the poster.
+    title: String,
+    /// Milliseconds to spend on the print.
+    #[serde(default)]
+    #[schemars(range(max = 60_000))]
+    pause_ms: u64,
+}
+
+#[derive(Deserialize, Elicit)]
+struct PrintCheck {
+    /// Is the print good?
+    good: bool,
+}
+
+/// Prints a poster as a task, then asks whether the print is good. Written without steps: it never runs twice.
+#[tool(live, task)]
+pub(super) async fn print_poster(
+    cx: Cx,
+    ledger: State<Ledger>,
+    args: PrintPoster,
+) -> Result<String> {
+    let (title, key) = (&args.title, format!("{:016x}", cx.random()));
+    ledger.record(&format!("attempt {key} print {}", std::process::id()))?;
+    tokio::time::sleep(Duration::from_millis(args.pause_ms)).await;
+    ledger.record(&format!("done {key} print {title}"))?;
+    let PrintCheck { good } = cx.elicit("check", "Is the print good?").await?;
+    Ok(match good {
+        true => format!("The poster {title:?} is printed."),
+        false => format!("The poster {title:?} is thrown away."),
+    })
+}
+
 /// Version 1: GitHub and Google.
 #[tool(
     task,

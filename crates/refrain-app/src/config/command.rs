@@ -2,10 +2,12 @@
 
 use super::UncheckedConfig;
 use super::errors::{ConfigErrors, position};
-use super::file::{DEFAULTS, NAMES};
+use super::settings::{DEFAULTS, EntryPath, Settings, is_placeholder, split};
 use crate::{AppError, print_error};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,18 +36,28 @@ enum ConfigCommand {
     Defaults,
 }
 
-pub(crate) fn run(options: &ConfigOptions) -> Result<ExitCode, AppError> {
+pub(crate) fn run<C: Serialize + DeserializeOwned>(
+    settings: &Settings,
+    options: &ConfigOptions,
+) -> Result<ExitCode, AppError> {
     match &options.command {
-        ConfigCommand::Check { file, json } => check(file, *json),
+        ConfigCommand::Check { file, json } => check::<C>(settings, file, *json),
         ConfigCommand::Defaults => {
             anstream::print!("{DEFAULTS}");
+            if !settings.own_text.is_empty() {
+                anstream::print!("\n{}", settings.own_text);
+            }
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn check(file: &Path, json: bool) -> Result<ExitCode, AppError> {
-    match check_settings(UncheckedConfig::read(file)?) {
+fn check<C: Serialize + DeserializeOwned>(
+    settings: &Settings,
+    file: &Path,
+    json: bool,
+) -> Result<ExitCode, AppError> {
+    match check_settings(settings, UncheckedConfig::<C>::read(settings, file)?) {
         Ok(rows) => {
             if json {
                 let settings: Vec<Value> = rows.iter().map(SettingRow::to_json).collect();
@@ -78,7 +90,7 @@ fn check(file: &Path, json: bool) -> Result<ExitCode, AppError> {
 }
 
 struct SettingRow {
-    name: &'static str,
+    name: String,
     value: Value,
     /// The line of the file; none for a default.
     line: Option<usize>,
@@ -96,20 +108,53 @@ impl SettingRow {
 }
 
 /// Checks everything that `serve` checks, and returns the settings it would use.
-fn check_settings(unchecked: UncheckedConfig) -> Result<Vec<SettingRow>, ConfigErrors> {
-    let config = json!(unchecked.config);
-    let rows = NAMES.settings.iter().map(|name| {
-        let path = format!("/{}", name.replace('.', "/"));
+fn check_settings<C: Serialize>(
+    settings: &Settings,
+    unchecked: UncheckedConfig<C>,
+) -> Result<Vec<SettingRow>, ConfigErrors> {
+    let mut config = json!(unchecked.config);
+    if let (Some(all), Value::Object(own)) = (config.as_object_mut(), json!(unchecked.own)) {
+        all.extend(own);
+    }
+    let line = |name: &str| {
         let span = unchecked.spans.get(name).cloned();
-        SettingRow {
-            name,
-            value: config.pointer(&path).cloned().unwrap_or_default(),
-            line: span.map(|span| position(&unchecked.text, span).line),
-        }
-    });
-    let rows = rows.collect();
+        span.map(|span| position(&unchecked.text, span).line)
+    };
+    let mut rows = Vec::new();
+    add_rows(settings, None, &config, &line, &mut rows);
     unchecked.check()?;
     Ok(rows)
+}
+
+/// Adds a row for each setting in a table.
+fn add_rows(
+    settings: &Settings,
+    table: Option<&EntryPath>,
+    values: &Value,
+    line: &dyn Fn(&str) -> Option<usize>,
+    rows: &mut Vec<SettingRow>,
+) {
+    let names = &settings.names;
+    for pattern in names.children(table) {
+        let keys = match values.as_object() {
+            Some(values) if is_placeholder(pattern) => values.keys().map(String::as_str).collect(),
+            None if is_placeholder(pattern) => Vec::new(),
+            _ => vec![split(pattern).1],
+        };
+        for key in keys {
+            let path = names.path(table, key);
+            let value = &values[key];
+            if names.is_table(pattern) {
+                add_rows(settings, Some(&path), value, line, rows);
+            } else {
+                rows.push(SettingRow {
+                    line: line(&path.name),
+                    value: value.clone(),
+                    name: path.name,
+                });
+            }
+        }
+    }
 }
 
 fn print(rows: &[SettingRow]) {
@@ -119,7 +164,7 @@ fn print(rows: &[SettingRow]) {
     // A very long value must not push all the others to the right.
     let widest = width(&mut values.iter().map(|value| value.chars().count())).min(32);
     for (row, value) in rows.iter().zip(values) {
-        let name = row.name;
+        let name = &row.name;
         match row.line {
             Some(number) => {
                 anstream::println!("{SET}{name:<names$}  {value:<widest$}  line {number}{SET:#}");

@@ -22,6 +22,8 @@ pub(crate) struct ConfigErrors {
     file: PathBuf,
     text: String,
     list: Vec<ConfigError>,
+    /// Whether lines of the file are printed.
+    excerpts: bool,
 }
 
 /// A position in a text. Lines and columns are counted from 1.
@@ -38,7 +40,20 @@ impl std::error::Error for ConfigErrors {}
 impl ConfigErrors {
     pub(super) fn new(file: PathBuf, text: String, mut list: Vec<ConfigError>) -> Self {
         list.sort_by_key(|error| error.span.as_ref().map(|span| span.start));
-        Self { file, text, list }
+        Self {
+            file,
+            text,
+            list,
+            excerpts: true,
+        }
+    }
+
+    /// Without lines of the file, which may contain secrets if it is not a configuration.
+    pub(super) fn without_excerpts(self) -> Self {
+        Self {
+            excerpts: false,
+            ..self
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Option<TextPosition<'_>>, &str)> {
@@ -82,12 +97,15 @@ impl fmt::Display for ConfigErrors {
             };
             let TextPosition { line, column, .. } = position;
             let file = self.file.display();
-            writeln!(f, "{file}:{line}:{column}: {MESSAGE}{message}{MESSAGE:#}")?;
+            write!(f, "{file}:{line}:{column}: {MESSAGE}{message}{MESSAGE:#}")?;
+            if !self.excerpts {
+                continue;
+            }
             // Each character takes one column, so that the marker lines up.
             let plain = |c: char| if c.is_control() { ' ' } else { c };
             writeln!(
                 f,
-                "  {}",
+                "\n  {}",
                 masked(position.line_text)
                     .chars()
                     .map(plain)

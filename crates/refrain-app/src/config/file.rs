@@ -1,21 +1,21 @@
-//! Parses a configuration file into a [`Config`], over the defaults of `defaults.toml`.
+//! Parses a configuration file over the defaults.
 //!
 //! serde stops at the first error. To report all of them, the invalid setting is removed and the rest is read again.
 
 use super::errors::ConfigError;
+use super::settings::{
+    EntryPath, FileParts, SettingNames, Settings, built_in_defaults, is_placeholder, split,
+};
 use super::value::Size;
 use super::{Config, UncheckedConfig};
 use crate::store::masked;
-use serde::Deserialize;
-use std::collections::BTreeMap;
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer, Error};
-
-/// All settings with their defaults. Settings without a default are commented out.
-pub(super) const DEFAULTS: &str = include_str!("defaults.toml");
 
 /// The setting whose default depends on another.
 const SHED_ABOVE: &str = "limits.shed_above";
@@ -28,69 +28,97 @@ pub(super) type Spans = BTreeMap<String, Range<usize>>;
 
 impl Default for Config {
     fn default() -> Self {
-        static CONFIG: LazyLock<Config> =
-            LazyLock::new(|| read(defaults().clone()).expect("a test reads defaults.toml"));
+        static CONFIG: LazyLock<Config> = LazyLock::new(|| {
+            read(built_in_defaults().clone()).expect("a test reads defaults.toml")
+        });
         CONFIG.clone()
     }
 }
 
-fn defaults() -> &'static DeTable<'static> {
-    static TABLE: LazyLock<DeTable<'static>> = LazyLock::new(|| {
-        let table = DeTable::parse(DEFAULTS).expect("a test reads defaults.toml");
-        table.into_inner()
-    });
-    &TABLE
+fn read<T: DeserializeOwned>(table: DeTable<'_>) -> Result<T, Error> {
+    T::deserialize(Deserializer::from(Spanned::new(0..0, table)))
 }
 
-fn read(table: DeTable<'_>) -> Result<Config, Error> {
-    Config::deserialize(Deserializer::from(Spanned::new(0..0, table)))
-}
-
-impl UncheckedConfig {
-    pub(super) fn parse(file: &Path, text: &str) -> Self {
+impl<C: DeserializeOwned> UncheckedConfig<C> {
+    pub(super) fn parse(settings: &Settings, file: &Path, text: &str) -> Self {
         let (table, errors) = DeTable::parse_recoverable(text);
-        let mut table = table.into_inner();
+        let table = table.into_inner();
         let mut parsed = Self {
+            config: Config::default(),
+            own: None,
             file: file.to_owned(),
             text: text.to_owned(),
+            spans: Spans::new(),
             // The values in malformed TOML are guesses: only the syntax errors are reported.
             errors: errors
                 .iter()
                 .map(|error| syntax_error(text, error))
                 .collect(),
-            ..Self::default()
+            invalid: Vec::new(),
+            has_settings: settings.names.occur_in(text),
+            explain: None,
         };
         if !errors.is_empty() {
+            if !parsed.has_settings {
+                // Each line of such a file would be an error.
+                parsed.errors.truncate(1);
+                for error in &mut parsed.errors {
+                    error.message = format!("not a configuration file: {}", error.message);
+                }
+            }
             return parsed;
         }
-        collect_spans(None, &table, &mut parsed.spans);
-        parsed.config = loop {
-            let mut whole = table.clone();
-            fill(&mut whole, defaults());
-            let error = match read(whole) {
-                Ok(config) => break config,
-                Err(error) => error,
-            };
-            let span = error.span().unwrap_or_default();
-            let Some(entry) = take_entry(None, &mut table, &span) else {
-                parsed.errors.push(syntax_error(text, &error));
-                return parsed;
-            };
-            parsed.spans.remove(&entry.name);
-            parsed.errors.push(ConfigError {
-                span: Some(span),
-                message: entry.message(error.message()),
-            });
-            if !entry.is_unknown {
-                parsed.invalid.push(entry.name);
-            }
-        };
+        let names = &settings.names;
+        collect_spans(names, None, &table, &mut parsed.spans);
+        let defaults = settings.defaults();
+        let FileParts { built_in, own } = settings.split(table);
+        if let Some(config) = parsed.read_part(names, built_in, &defaults.built_in) {
+            parsed.config = config;
+        }
+        parsed.own = parsed.read_part(names, own, &defaults.own);
         if !parsed.spans.contains_key(SHED_ABOVE) {
             let limits = &mut parsed.config.limits;
             let calls = limits.concurrent_calls.size() as u64;
             limits.shed_above = Size::new(calls - calls / 4);
         }
         parsed
+    }
+
+    /// Reads a part of the file without its invalid entries. `None`: the error is in no entry.
+    fn read_part<'a, T: DeserializeOwned>(
+        &mut self,
+        names: &SettingNames,
+        mut table: DeTable<'a>,
+        defaults: &DeTable<'a>,
+    ) -> Option<T> {
+        // The tables without their invalid entries. Errors about such a table as a whole may be a consequence.
+        let mut reduced = BTreeSet::new();
+        loop {
+            let mut whole = table.clone();
+            fill(&mut whole, defaults);
+            let error = match read(whole) {
+                Ok(part) => return Some(part),
+                Err(error) => error,
+            };
+            // An error of the whole file has an empty position.
+            let span = error.span().filter(|span| !span.is_empty());
+            let entry = span
+                .as_ref()
+                .and_then(|span| take_entry(names, None, &mut table, span));
+            let message = match &entry {
+                Some(entry) => entry.message(names, error.message()),
+                None => describe(None, error.message()),
+            };
+            if !reduced.contains(&entry.as_ref().map(|entry| entry.path.name.clone())) {
+                self.errors.push(ConfigError { span, message });
+            }
+            let entry = entry?;
+            reduced.insert(entry.table.map(|table| table.name));
+            self.spans.remove(&entry.path.name);
+            if !is_unknown(error.message()) {
+                self.invalid.push(entry.path.name);
+            }
+        }
     }
 }
 
@@ -124,45 +152,47 @@ fn fill<'a>(table: &mut DeTable<'a>, defaults: &DeTable<'a>) {
     }
 }
 
-fn collect_spans(table: Option<&str>, entries: &DeTable<'_>, spans: &mut Spans) {
+fn collect_spans(
+    names: &SettingNames,
+    table: Option<&EntryPath>,
+    entries: &DeTable<'_>,
+    spans: &mut Spans,
+) {
     for (key, value) in entries {
-        let name = join(table, key.get_ref());
+        let path = names.path(table, key.get_ref());
         match value.get_ref() {
-            DeValue::Table(entries) if NAMES.is_table(&name) => {
-                collect_spans(Some(&name), entries, spans);
-                spans.insert(name, key.span());
+            DeValue::Table(entries) if names.is_table(&path.pattern) => {
+                collect_spans(names, Some(&path), entries, spans);
+                spans.insert(path.name, key.span());
             }
-            _ => drop(spans.insert(name, value.span())),
+            _ => drop(spans.insert(path.name, value.span())),
         }
     }
 }
 
 struct ConfigEntry {
-    name: String,
-    table: Option<String>,
+    path: EntryPath,
+    table: Option<EntryPath>,
     key: String,
-    is_unknown: bool,
     is_table: bool,
 }
 
 impl ConfigEntry {
-    fn message(&self, error: &str) -> String {
-        let Self { name, .. } = self;
-        let types = error.strip_prefix("invalid type: ");
-        match types.and_then(|types| types.split_once(", expected ")) {
-            _ if self.is_unknown => self.unknown(),
-            // The value may contain a password.
-            Some((found, expected)) => masked(&format!("{name} must be {expected}, not {found}")),
-            None => format!("{name} {error}"),
+    fn message(&self, names: &SettingNames, error: &str) -> String {
+        match is_unknown(error) {
+            true => self.unknown(names),
+            false => describe(Some(&self.path.name), error),
         }
     }
 
     /// The message about an unknown setting, with a suggestion if there is one.
-    fn unknown(&self) -> String {
-        let (table, key) = (self.table.as_deref(), self.key.as_str());
-        let section = table.map_or_else(String::new, |table| format!(" in [{table}]"));
+    fn unknown(&self, names: &SettingNames) -> String {
+        let key = self.key.as_str();
+        let table = self.table.as_ref().map(|table| table.pattern.as_str());
+        let section = self.table.as_ref();
+        let section = section.map_or_else(String::new, |table| format!(" in [{}]", table.name));
         let message = format!("unknown setting {key:?}{section}");
-        let all = || NAMES.settings.iter().chain(&NAMES.tables).map(|n| split(n));
+        let all = || names.settings.iter().chain(&names.tables).map(|n| split(n));
         let elsewhere = || all().filter(|(other, name)| *name == key && *other != table);
         let is_subtable = |other: &str| table == split(other).0;
         let inside = elsewhere().find(|(other, _)| other.is_some_and(is_subtable));
@@ -170,15 +200,11 @@ impl ConfigEntry {
             let other = other.map_or("the top of the file".into(), |other| format!("[{other}]"));
             return format!("{message}; move it to {other}");
         }
-        let kind = match self.is_table {
-            true => &NAMES.tables,
-            false => &NAMES.settings,
-        };
-        let here = kind
-            .iter()
-            .map(|name| split(name))
-            .filter(|(t, _)| *t == table);
-        let similar = here.map(|(_, name)| (strsim::jaro_winkler(name, key), name));
+        let similar = names
+            .children(self.table.as_ref())
+            .filter(|name| names.is_table(name) == self.is_table && !is_placeholder(name))
+            .map(|name| split(name).1)
+            .map(|name| (strsim::jaro_winkler(name, key), name));
         match similar.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
             Some((similarity, name)) if similarity >= MIN_SIMILARITY => {
                 format!("{message}; did you mean {name:?}?")
@@ -188,30 +214,59 @@ impl ConfigEntry {
     }
 }
 
-/// Removes the entry whose key is at a position, or whose value contains it.
+fn is_unknown(error: &str) -> bool {
+    error.starts_with("unknown field ")
+}
+
+/// An error of serde as a sentence about the setting or table `name`.
+fn describe(name: Option<&str>, error: &str) -> String {
+    if let Some(field) = error.strip_prefix("missing field ") {
+        let section = name.map_or_else(String::new, |name| format!(" in [{name}]"));
+        return format!("missing setting {:?}{section}", field.trim_matches('`'));
+    }
+    let Some(name) = name else {
+        return error.to_owned();
+    };
+    let kinds = ["invalid type: ", "invalid value: ", "unknown variant "];
+    let types = kinds.iter().find_map(|kind| error.strip_prefix(kind));
+    let Some((found, expected)) = types.and_then(|types| types.split_once(", expected ")) else {
+        return format!("{name} {error}");
+    };
+    let to_toml = |kind| match kind {
+        "a sequence" | "sequence" => "a list",
+        "a map" | "map" => "a table",
+        kind => kind,
+    };
+    let (expected, list_item) = (to_toml(expected), found.strip_prefix("string "));
+    // The value may contain a password.
+    masked(&match list_item.filter(|_| expected == "a list") {
+        Some(item) => format!("{name} must be a list, like [{item}], not a string"),
+        None => format!("{name} must be {expected}, not {}", to_toml(found)),
+    })
+}
+
+/// Removes the entry whose key or value contains a position.
 fn take_entry(
-    table: Option<&str>,
+    names: &SettingNames,
+    table: Option<&EntryPath>,
     entries: &mut DeTable<'_>,
     at: &Range<usize>,
 ) -> Option<ConfigEntry> {
     let mut found = None;
     for (key, value) in entries.iter_mut() {
-        let name = join(table, key.get_ref());
-        let (is_unknown, span) = (key.span() == *at, value.span());
-        let is_table = matches!(value.get_ref(), DeValue::Table(_));
+        let path = names.path(table, key.get_ref());
         if let DeValue::Table(entries) = value.get_mut()
-            && NAMES.is_table(&name)
-            && let Some(entry) = take_entry(Some(&name), entries, at)
+            && names.is_table(&path.pattern)
+            && let Some(entry) = take_entry(names, Some(&path), entries, at)
         {
             return Some(entry);
         }
-        if is_unknown || (span.start <= at.start && at.end <= span.end) {
+        if key.span() == *at || contains(value, at) {
             found = Some(ConfigEntry {
-                name,
-                table: table.map(str::to_owned),
+                path,
+                table: table.cloned(),
                 key: key.get_ref().to_string(),
-                is_unknown,
-                is_table,
+                is_table: matches!(value.get_ref(), DeValue::Table(_)),
             });
             break;
         }
@@ -220,42 +275,15 @@ fn take_entry(
     found
 }
 
-/// The names of all settings, with their tables, in the order of `defaults.toml`.
-pub(super) struct SettingNames {
-    pub(super) settings: Vec<String>,
-    tables: Vec<String>,
-}
-
-pub(super) static NAMES: LazyLock<SettingNames> = LazyLock::new(|| {
-    let (mut settings, mut tables) = (Vec::new(), Vec::<String>::new());
-    for line in DEFAULTS.lines() {
-        let line = line.strip_prefix("# ").unwrap_or(line);
-        if let Some((table, _)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            tables.push(table.to_owned());
-        } else if let Some((key, _)) = line.split_once(" = ") {
-            settings.push(join(tables.last().map(String::as_str), key));
+/// Whether a position is in a value. The position of a table is only its header.
+fn contains(value: &Spanned<DeValue<'_>>, at: &Range<usize>) -> bool {
+    let span = value.span();
+    (span.start <= at.start && at.end <= span.end)
+        || match value.get_ref() {
+            DeValue::Table(entries) => entries
+                .iter()
+                .any(|(key, value)| key.span() == *at || contains(value, at)),
+            DeValue::Array(items) => items.iter().any(|item| contains(item, at)),
+            _ => false,
         }
-    }
-    SettingNames { settings, tables }
-});
-
-impl SettingNames {
-    fn is_table(&self, name: &str) -> bool {
-        self.tables.iter().any(|table| table == name)
-    }
-}
-
-fn join(table: Option<&str>, key: &str) -> String {
-    match table {
-        Some(table) => format!("{table}.{key}"),
-        None => key.to_owned(),
-    }
-}
-
-/// The table and the key of a setting's name.
-fn split(name: &str) -> (Option<&str>, &str) {
-    match name.rsplit_once('.') {
-        Some((table, key)) => (Some(table), key),
-        None => (None, name),
-    }
 }

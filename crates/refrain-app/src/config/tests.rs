@@ -1,16 +1,25 @@
 //! Tests of parsing a configuration file.
 
-use super::file::{DEFAULTS, NAMES};
+use super::settings::DEFAULTS;
 use super::*;
+use crate::NoSettings;
 use refrain::runtime::core::SealerOptions;
 use refrain::server::ServerLimits;
 use refrain::task::TaskOptions;
 use serde_json::json;
 use std::collections::BTreeSet;
 
+fn built_in() -> Settings {
+    Settings::new("test", "").expect("valid settings")
+}
+
+fn unchecked(text: &str) -> UncheckedConfig<NoSettings> {
+    UncheckedConfig::parse(&built_in(), Path::new("config.toml"), text)
+}
+
 /// Parses a text. The files that it names need not exist.
 fn parse(text: &str) -> Result<Config, String> {
-    let mut unchecked = UncheckedConfig::parse(Path::new("config.toml"), text);
+    let mut unchecked = unchecked(text);
     let config = unchecked.config.clone();
     (unchecked.config.keys, unchecked.config.tokens) = (None, None);
     let plain =
@@ -42,10 +51,10 @@ fn examples() -> String {
 #[test]
 fn examples_among_the_defaults_are_valid() {
     // The files do not exist, and [auth.jwt] excludes [auth.proxy]: only the syntax is checked.
-    let unchecked = UncheckedConfig::parse(Path::new("config.toml"), &examples());
+    let unchecked = unchecked(&examples());
     assert_eq!(unchecked.errors, []);
     let config = json!(unchecked.config);
-    for name in &NAMES.settings {
+    for name in &built_in().names.settings {
         let path = format!("/{}", name.replace('.', "/"));
         let value = config.pointer(&path);
         assert!(value.is_some_and(|value| !value.is_null()), "{name}");
@@ -54,9 +63,10 @@ fn examples_among_the_defaults_are_valid() {
 
 #[test]
 fn every_setting_is_among_the_defaults() {
-    let unchecked = UncheckedConfig::parse(Path::new("config.toml"), &examples());
-    let names: BTreeSet<_> = NAMES.settings.iter().cloned().collect();
-    assert_eq!(names.len(), NAMES.settings.len());
+    let unchecked = unchecked(&examples());
+    let settings = built_in().names.settings;
+    let names: BTreeSet<_> = settings.iter().cloned().collect();
+    assert_eq!(names.len(), settings.len());
     let mut tables = vec![(String::new(), json!(unchecked.config))];
     while let Some((prefix, table)) = tables.pop() {
         for (key, value) in table.as_object().expect("a table") {
@@ -162,7 +172,7 @@ fn invalid_settings_are_rejected() {
     for (text, expected) in [
         (
             "listen = \"127.0.0.1\"",
-            "1:10: listen has no port: it must be an address and a port, like",
+            "1:10: listen has no port: expected an address and a port, like",
         ),
         ("listen = \"::1\"", "1:10: listen has no port"),
         (
@@ -205,7 +215,7 @@ fn invalid_settings_are_rejected() {
         ("allowed_hosts = []", "must not be empty: every request"),
         (
             "allowed_hosts = \"a\"",
-            "must be a sequence, not string \"a\"",
+            "allowed_hosts must be a list, like [\"a\"], not a string",
         ),
         (
             "allowed_hosts = [\"a\", 5]",
@@ -213,15 +223,15 @@ fn invalid_settings_are_rejected() {
         ),
         (
             "allowed_hosts = [\"https://a/\"]",
-            "has an invalid host \"https://a/\": write a name without scheme",
+            "has an invalid host \"https://a/\": expected a host name without scheme",
         ),
         (
             "allowed_origins = [\"app.example.com\"]",
-            "has an invalid origin \"app.example.com\": write a scheme and a host",
+            "has an invalid origin \"app.example.com\": expected a scheme and a host",
         ),
         (
             "allowed_origins = [\"https://a/\"]",
-            "has an invalid origin \"https://a/\": write a scheme and a host without a path",
+            "has an invalid origin \"https://a/\": expected a scheme and a host without a path",
         ),
         (
             "log = \"xml\"",
@@ -247,14 +257,26 @@ fn invalid_settings_are_rejected() {
             "listen_on = 5",
             "1:1: unknown setting \"listen_on\"; did you mean \"listen\"?",
         ),
-        ("xyz = 5", "1:1: unknown setting \"xyz\"\n"),
+        ("log = \"text\"\nxyz = 5", "2:1: unknown setting \"xyz\"\n"),
+        (
+            "store = \"foo:\"",
+            "1:9: invalid store URL: expected a URL that starts with `sqlite:`",
+        ),
+        (
+            "store = \"sqlite:\"",
+            "1:9: invalid store URL: missing file name",
+        ),
+        (
+            "store = \"postgres://a:b:c/d\"",
+            "1:9: invalid store URL: expected `postgres://",
+        ),
         (
             "[limits]\nrounds = 4294967296",
             "must be at most 4294967295",
         ),
         (
             "[limits]\nrounds = {a = 1}",
-            "must be a whole number, not map",
+            "must be a whole number, not a table",
         ),
         ("log = \"text\"\nlog = \"json\"", "2:1: duplicate key"),
         ("[limits]\nbody_bytes = 10", "must be at least 256, not 10"),
@@ -285,7 +307,7 @@ fn invalid_settings_are_rejected() {
         ),
         (
             "[auth]\nscopes = \"a\"",
-            "2:10: auth.scopes must be a sequence, not string \"a\"",
+            "2:10: auth.scopes must be a list, like [\"a\"], not a string",
         ),
         (
             "[auth.jwt]\naudience = 5",
@@ -293,11 +315,11 @@ fn invalid_settings_are_rejected() {
         ),
         (
             "[auth]\nimplies = { a = \"b\" }",
-            "2:17: auth.implies must be a sequence, not string \"b\"",
+            "2:17: auth.implies must be a list, like [\"b\"], not a string",
         ),
         (
             "[auth]\nimplies = [\"a\"]",
-            "2:11: auth.implies must be a map, not sequence",
+            "2:11: auth.implies must be a table, not a list",
         ),
         (
             "[auth.jwt]\nleeway_seconds = -1",

@@ -20,7 +20,13 @@ pub struct InvalidValue(pub(crate) String);
 pub(crate) fn parse<T: TryFrom<String, Error = InvalidValue>>(
     text: &str,
 ) -> Result<T, InvalidValue> {
-    text.to_owned().try_into()
+    let parsed = text.to_owned().try_into();
+    // The message of a flag does not begin with the name of a setting.
+    parsed.map_err(|InvalidValue(reason): InvalidValue| {
+        let expected = reason.strip_prefix("must be ");
+        let expected = expected.or_else(|| Some(reason.split_once(": expected ")?.1));
+        InvalidValue(expected.map_or(reason.clone(), |expected| format!("expected {expected}")))
+    })
 }
 
 /// The format of log lines.
@@ -54,7 +60,7 @@ impl TryFrom<String> for Address {
         text.parse().map(Self).map_err(|_| {
             let example = "like \"127.0.0.1:8080\" or \"[::1]:8080\"";
             InvalidValue(match text.parse::<IpAddr>() {
-                Ok(_) => format!("has no port: it must be an address and a port, {example}"),
+                Ok(_) => format!("has no port: expected an address and a port, {example}"),
                 Err(_) => format!("must be an IP address and a port, {example}"),
             })
         })
@@ -95,8 +101,8 @@ impl TryFrom<String> for Host {
         let plain = |c: char| c.is_ascii_graphic() && !"/@?#\\\"".contains(c);
         if text.is_empty() || !text.chars().all(plain) {
             return Err(InvalidValue(format!(
-                "has an invalid host {text:?}: write a name without scheme and path, like \"mcp.example.com\", or with a \
-                 port to accept only that one"
+                "has an invalid host {text:?}: expected a host name without scheme and path, like \"mcp.example.com\", or \
+                 with a port to accept only that port"
             )));
         }
         Ok(Self(text))
@@ -115,7 +121,7 @@ impl TryFrom<String> for Origin {
         let host = text.split_once("://").map(|(_, host)| host.to_owned());
         if text != "*" && host.is_none_or(|host| Host::try_from(host).is_err()) {
             return Err(InvalidValue(format!(
-                "has an invalid origin {text:?}: write a scheme and a host without a path, like \
+                "has an invalid origin {text:?}: expected a scheme and a host without a path, like \
                  \"https://app.example.com\", and a port if it is not the default one"
             )));
         }

@@ -5,7 +5,7 @@ use super::connection::ServerConnection;
 use super::exit::{Code, CommandError, EXIT_CODES};
 use super::options::{AnswerOptions, ConnectOptions, ServerTarget};
 use super::saved_call::SavedCall;
-use super::stderr;
+use super::{stderr, usage};
 use clap::Args;
 use refrain_client::{CallSpec, PendingCall};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 #[derive(Args)]
 #[command(
-    override_usage = "refrain call [OPTIONS] URL TOOL [ARGS]...\n       refrain call [OPTIONS] --stdio TOOL [ARGS]... -- COMMAND...",
+    override_usage = usage!("call", " TOOL [ARGS]..."),
     after_help = EXIT_CODES
 )]
 pub(crate) struct ToolOptions {
@@ -30,7 +30,7 @@ pub(crate) struct ToolOptions {
 
 #[derive(Args)]
 #[command(
-    override_usage = "refrain prompt [OPTIONS] URL NAME [ARGS]...\n       refrain prompt [OPTIONS] --stdio NAME [ARGS]... -- COMMAND...",
+    override_usage = usage!("prompt", " NAME [ARGS]..."),
     after_help = EXIT_CODES
 )]
 pub(crate) struct PromptOptions {
@@ -46,7 +46,7 @@ pub(crate) struct PromptOptions {
 
 #[derive(Args)]
 #[command(
-    override_usage = "refrain read [OPTIONS] URL URI\n       refrain read [OPTIONS] --stdio URI -- COMMAND...",
+    override_usage = usage!("read", " URI"),
     after_help = EXIT_CODES
 )]
 pub(crate) struct ReadOptions {

@@ -149,7 +149,10 @@ impl From<&Error> for CommandError {
     fn from(error: &Error) -> Self {
         let message = match &error.kind {
             // The lines of its standard error follow, see `with_server_lines`.
-            ErrorKind::Exited { status, .. } => ErrorKind::Exited {
+            ErrorKind::Exited {
+                program, status, ..
+            } => ErrorKind::Exited {
+                program: program.clone(),
                 status: status.clone(),
                 stderr: String::new(),
             }
@@ -171,6 +174,16 @@ impl From<&Error> for CommandError {
             }
             ErrorKind::Unreachable { .. } => {
                 command_error.hint("check that the server is running and that the URL is right")
+            }
+            ErrorKind::NotMcp { address, .. } => {
+                let is_url = address.starts_with("http://") || address.starts_with("https://");
+                command_error.hint(match is_url {
+                    true => "check the URL and its path",
+                    false => "check the command",
+                })
+            }
+            ErrorKind::TooManyRounds(_) => {
+                command_error.hint("raise --rounds if the server does not ask in a loop")
             }
             kind => match protocol_hint(kind) {
                 Some(hint) => command_error.hint(hint),

@@ -1,14 +1,17 @@
 //! Formats JSON for people: coloured, in its original order, short values on one line.
 
-use super::sanitize::{harmless, shortened};
+use super::sanitize::{harmless, parts, shortened};
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
+use std::fmt;
 
 /// Wider values are split over several lines.
 const WIDTH: usize = 100;
 const INDENT: usize = 2;
 /// Deeper values are not indented further.
 const INDENT_MAX: usize = 60;
+/// Texts with more bytes are written in parts.
+const LARGE: usize = 64 * 1024;
 /// The printed length of a text that is too long.
 const START: usize = 24;
 
@@ -54,12 +57,35 @@ impl Fold {
 /// Formats a value with colours. Further lines are indented by `indent` columns.
 pub(super) fn format(value: &Value, fold: Fold, indent: usize) -> String {
     let mut out = String::new();
-    write(value, &mut out, fold, indent, indent);
+    // Writing to a string does not fail.
+    let _ = write(value, &mut out, fold, indent);
     out
 }
 
+/// Writes a value with colours. Further lines are indented by `indent` columns.
+pub(super) fn write(
+    value: &Value,
+    out: &mut impl fmt::Write,
+    fold: Fold,
+    indent: usize,
+) -> fmt::Result {
+    write_at(value, out, fold, indent, indent)
+}
+
 /// Writes a value that starts at `column`.
-fn write(value: &Value, out: &mut String, fold: Fold, indent: usize, column: usize) {
+fn write_at(
+    value: &Value,
+    out: &mut impl fmt::Write,
+    fold: Fold,
+    indent: usize,
+    column: usize,
+) -> fmt::Result {
+    if let Value::String(text) = value
+        && text.len() > LARGE
+        && fold.text == usize::MAX
+    {
+        return write_large(text, out, TEXT);
+    }
     let room = match fold.depth {
         0 => usize::MAX,
         _ => WIDTH.saturating_sub(column),
@@ -68,26 +94,47 @@ fn write(value: &Value, out: &mut String, fold: Fold, indent: usize, column: usi
     let deeper = (indent + INDENT).min(INDENT_MAX);
     match value {
         Value::Object(members) if line.is_none() => {
-            out.push('{');
+            out.write_char('{')?;
             for (at, (key, value)) in members.iter().enumerate() {
-                let (name, width) = quoted(key, usize::MAX, KEY);
-                out.push_str(if at == 0 { "\n" } else { ",\n" });
-                out.push_str(&format!("{:deeper$}{name}: ", ""));
-                write(value, out, fold.inside(key), deeper, deeper + width + 2);
+                out.write_str(if at == 0 { "\n" } else { ",\n" })?;
+                write!(out, "{:deeper$}", "")?;
+                let width = if key.len() > LARGE {
+                    write_large(key, out, KEY)?;
+                    WIDTH
+                } else {
+                    let (name, width) = quoted(key, usize::MAX, KEY);
+                    out.write_str(&name)?;
+                    width
+                };
+                out.write_str(": ")?;
+                write_at(value, out, fold.inside(key), deeper, deeper + width + 2)?;
             }
-            out.push_str(&format!("\n{:indent$}}}", ""));
+            write!(out, "\n{:indent$}}}", "")
         }
         Value::Array(items) if line.is_none() => {
-            out.push('[');
+            out.write_char('[')?;
             for (at, item) in items.iter().enumerate() {
-                out.push_str(if at == 0 { "\n" } else { ",\n" });
-                out.push_str(&format!("{:deeper$}", ""));
-                write(item, out, fold.inside(""), deeper, deeper);
+                out.write_str(if at == 0 { "\n" } else { ",\n" })?;
+                write!(out, "{:deeper$}", "")?;
+                write_at(item, out, fold.inside(""), deeper, deeper)?;
             }
-            out.push_str(&format!("\n{:indent$}]", ""));
+            write!(out, "\n{:indent$}]", "")
         }
-        _ => out.push_str(&line.unwrap_or_default().0),
+        _ => out.write_str(&line.unwrap_or_default().0),
     }
+}
+
+/// Writes a large text in parts, since hidden characters need several times their size.
+fn write_large(text: &str, out: &mut impl fmt::Write, style: Style) -> fmt::Result {
+    write!(out, "{style}\"")?;
+    for part in parts(text) {
+        let part = serde_json::to_string(part).unwrap_or_default();
+        let inside = part
+            .strip_prefix('"')
+            .and_then(|part| part.strip_suffix('"'));
+        out.write_str(&harmless(inside.unwrap_or_default()))?;
+    }
+    write!(out, "\"{style:#}")
 }
 
 /// The value on one line, and its width, unless it is wider than `room`. Stops at the first part that is too wide.
@@ -235,6 +282,15 @@ mod tests {
     fn control_characters_are_escaped() {
         let shown = plain("\"\\u001b[2J\u{9b}\u{202e}\"", Fold::NOTHING);
         assert_eq!(shown, "\"\\u001b[2J\\u{9b}\\u{202e}\"");
+    }
+
+    #[test]
+    fn large_text_is_the_same_in_parts() {
+        let large = "\"a\u{202e}\n".repeat(20_000);
+        let text = serde_json::json!({&large: [&large]}).to_string();
+        let quoted = harmless(&serde_json::to_string(&large).expect("JSON"));
+        let expected = format!("{{\n  {quoted}: [\n    {quoted}\n  ]\n}}");
+        assert_eq!(plain(&text, Fold::NOTHING), expected);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::exit::{Code, CommandError, EXIT_CODES};
 use super::options::ConnectOptions;
 use super::output::{COLUMN_MAX, pretty, print, print_json};
 use super::sanitize::{one_line, paragraph};
+use super::usage;
 use crate::style::{BOLD, DIM, MARK};
 use clap::{Args, Subcommand};
 use refrain_client::{AsSent, Error, ErrorKind};
@@ -17,12 +18,16 @@ use std::collections::HashSet;
 #[derive(Subcommand)]
 pub(crate) enum ListCommand {
     /// List the tools of a server.
+    #[command(override_usage = usage!("tools", ""))]
     Tools(ListOptions),
     /// List the prompts of a server.
+    #[command(override_usage = usage!("prompts", ""))]
     Prompts(ListOptions),
     /// List the resources and resource templates of a server.
+    #[command(override_usage = usage!("resources", ""))]
     Resources(ListOptions),
     /// Show the name, protocol revisions and capabilities of a server.
+    #[command(override_usage = usage!("discover", ""))]
     Discover(ListOptions),
 }
 
@@ -356,7 +361,7 @@ mod tests {
         };
         let long = "n".repeat(70_000);
         let lines = table(&[row(&long), row("short")]);
-        assert!(lines[0].contains(&long));
+        assert!(lines[0].contains("n… (70000 characters)"));
         assert!(lines[1].len() < 200, "{}", lines[1]);
     }
 }

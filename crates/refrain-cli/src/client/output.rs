@@ -2,30 +2,75 @@
 
 use super::exit::{Code, CommandError};
 use super::json::{self, Fold};
-use super::sanitize::{harmless, one_line};
+use super::sanitize::{harmless, one_line, parts};
 use crate::style::{BOLD, DIM};
 use anstream::AutoStream;
 use refrain_app::sanitize::is_hidden;
 use refrain_wire::{CallKind, Content, ResourceContents};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::io::{ErrorKind, IsTerminal, Write, stdout};
+use std::fmt;
+use std::io::{BufWriter, ErrorKind, IsTerminal, Write, stdout};
 
 /// The maximum width of a column of a table. A wider text does not widen it.
 pub(super) const COLUMN_MAX: usize = 60;
 
 #[derive(Debug, PartialEq)]
-enum OutputBlock {
+enum OutputBlock<'a> {
     /// Text of the server: sanitized on a terminal, verbatim otherwise.
     Text(String),
+    /// A value of the server, formatted with colours for terminals.
+    Json(&'a Value),
     /// Text of this program, with colours for terminals.
     Own(String),
+}
+
+/// Writes formatted text to an output, and keeps the error.
+struct Printer<W> {
+    out: W,
+    written: std::io::Result<()>,
+}
+
+impl<W: Write> fmt::Write for Printer<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.written = self.out.write_all(text.as_bytes());
+        self.written.as_ref().map_err(|_| fmt::Error).copied()
+    }
 }
 
 /// Prints text of this program; colours are removed unless it goes to a terminal.
 pub(super) fn print(text: &str) -> Result<(), CommandError> {
     let mut out = AutoStream::auto(stdout());
     check_written(writeln!(out, "{text}").and_then(|()| out.flush()))
+}
+
+/// Prints text of the server. On a terminal it is sanitized, part by part: hidden characters need several times their size.
+fn print_text(text: &str) -> Result<(), CommandError> {
+    let mut out = stdout().lock();
+    let written = match out.is_terminal() {
+        true => parts(text).try_for_each(|part| out.write_all(harmless(part).as_bytes())),
+        false => out.write_all(text.as_bytes()),
+    };
+    check_written(
+        written
+            .and_then(|()| writeln!(out))
+            .and_then(|()| out.flush()),
+    )
+}
+
+/// Prints a whole value with colours, without a copy of the text.
+fn print_value(value: &Value) -> Result<(), CommandError> {
+    let mut printer = Printer {
+        out: BufWriter::new(AutoStream::auto(stdout())),
+        written: Ok(()),
+    };
+    let _ = json::write(value, &mut printer, Fold::NOTHING, 0);
+    let Printer { mut out, written } = printer;
+    check_written(
+        written
+            .and_then(|()| writeln!(out))
+            .and_then(|()| out.flush()),
+    )
 }
 
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
@@ -79,11 +124,10 @@ pub(super) fn result(kind: CallKind, result: &Value, json: bool) -> Result<(), C
         CallKind::Prompt => prompt(result),
         CallKind::Resource => contents(result),
     };
-    let on_terminal = stdout().is_terminal();
     for piece in pieces {
         match piece {
-            OutputBlock::Text(text) if on_terminal => print_raw(&harmless(&text))?,
-            OutputBlock::Text(text) => print_raw(&text)?,
+            OutputBlock::Text(text) => print_text(&text)?,
+            OutputBlock::Json(value) => print_value(value)?,
             OutputBlock::Own(text) => print(&text)?,
         }
     }
@@ -94,18 +138,18 @@ pub(super) fn is_error(result: &Value) -> bool {
     result.get("isError").and_then(Value::as_bool) == Some(true)
 }
 
-fn tool(result: &Value) -> Vec<OutputBlock> {
+fn tool(result: &Value) -> Vec<OutputBlock<'_>> {
     let blocks = result.get("content").and_then(Value::as_array);
     let blocks = blocks.map(Vec::as_slice).unwrap_or_default();
-    let mut pieces: Vec<OutputBlock> = blocks.iter().map(block).collect();
+    let mut pieces: Vec<OutputBlock<'_>> = blocks.iter().map(block).collect();
     let has_text = blocks.iter().any(|block| block["type"] == "text");
     if let Some(structured) = result.get("structuredContent").filter(|_| !has_text) {
-        pieces.push(OutputBlock::Own(pretty(structured, 0)));
+        pieces.push(OutputBlock::Json(structured));
     }
     pieces
 }
 
-fn prompt(result: &Value) -> Vec<OutputBlock> {
+fn prompt(result: &Value) -> Vec<OutputBlock<'_>> {
     let mut pieces = Vec::new();
     if let Some(description) = result.get("description").and_then(Value::as_str) {
         let description = one_line(description);
@@ -120,18 +164,20 @@ fn prompt(result: &Value) -> Vec<OutputBlock> {
     pieces
 }
 
-fn contents(result: &Value) -> Vec<OutputBlock> {
+fn contents(result: &Value) -> Vec<OutputBlock<'_>> {
     let parts = result.get("contents").and_then(Value::as_array);
-    let part = |part: &Value| match ResourceContents::deserialize(part) {
-        Ok(contents) => resource(&contents),
-        Err(_) => OutputBlock::Own(pretty(part, 0)),
-    };
-    parts.into_iter().flatten().map(part).collect()
+    let parts = parts.into_iter().flatten();
+    parts
+        .map(|part| match ResourceContents::deserialize(part) {
+            Ok(contents) => resource(contents),
+            Err(_) => OutputBlock::Json(part),
+        })
+        .collect()
 }
 
-fn block(block: &Value) -> OutputBlock {
+fn block(block: &Value) -> OutputBlock<'_> {
     match Content::deserialize(block) {
-        Ok(Content::Text { text, .. }) => verbatim(&text),
+        Ok(Content::Text { text, .. }) => verbatim(text),
         Ok(Content::Image {
             data, mime_type, ..
         }) => bytes("image", Some(&mime_type), &data),
@@ -144,27 +190,33 @@ fn block(block: &Value) -> OutputBlock {
         }
         Ok(Content::Resource {
             resource: contents, ..
-        }) => resource(&contents),
+        }) => resource(contents),
         // A newer type, or a malformed block.
-        Err(_) => OutputBlock::Own(pretty(block, 0)),
+        Err(_) => OutputBlock::Json(block),
     }
 }
 
-fn resource(contents: &ResourceContents) -> OutputBlock {
+fn resource(contents: ResourceContents) -> OutputBlock<'static> {
     match contents {
         ResourceContents::Text { text, .. } => verbatim(text),
         ResourceContents::Blob {
-            mime_type, blob, ..
-        } => bytes(contents.uri(), mime_type.as_deref(), blob),
+            uri,
+            mime_type,
+            blob,
+            ..
+        } => bytes(&uri, mime_type.as_deref(), &blob),
     }
 }
 
 /// Text without its final line end, which printing adds.
-fn verbatim(text: &str) -> OutputBlock {
-    OutputBlock::Text(text.strip_suffix('\n').unwrap_or(text).to_owned())
+fn verbatim(mut text: String) -> OutputBlock<'static> {
+    if text.ends_with('\n') {
+        text.pop();
+    }
+    OutputBlock::Text(text)
 }
 
-fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> OutputBlock {
+fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> OutputBlock<'static> {
     let mime_type = mime_type.unwrap_or("application/octet-stream");
     let padding = base64.bytes().rev().take_while(|byte| *byte == b'=');
     let size = (base64.len() / 4 * 3).saturating_sub(padding.count());
@@ -194,9 +246,10 @@ mod tests {
         assert_eq!(read, value);
     }
 
-    fn plain(pieces: &[OutputBlock]) -> String {
+    fn plain(pieces: &[OutputBlock<'_>]) -> String {
         let lines = pieces.iter().map(|piece| match piece {
             OutputBlock::Text(text) => text.clone(),
+            OutputBlock::Json(value) => anstream::adapter::strip_str(&pretty(value, 0)).to_string(),
             OutputBlock::Own(text) => anstream::adapter::strip_str(text).to_string(),
         });
         lines.collect::<Vec<_>>().join("\n")

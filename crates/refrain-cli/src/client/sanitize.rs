@@ -1,6 +1,5 @@
 //! Sanitizes text of servers for output.
 
-pub(super) use refrain_app::sanitize::one_line;
 use refrain_app::sanitize::sanitized;
 
 /// Replaces control and invisible characters by visible symbols. Line ends and tabs stay.
@@ -8,17 +7,37 @@ pub(super) fn harmless(text: &str) -> String {
     sanitized(text.chars(), &[('\n', "\n"), ('\t', "\t")])
 }
 
-/// The maximum number of characters of a [`paragraph`].
-const MAX_PARAGRAPH: usize = 10_000;
+/// The maximum number of characters of a [`paragraph`], and of [`one_line`].
+const MAX_LENGTH: usize = 10_000;
 
 /// A [`harmless`] text that is cut if it is too long to read.
 pub(super) fn paragraph(text: &str) -> String {
-    let (start, length) = shortened(text, MAX_PARAGRAPH);
+    let (start, length) = shortened(text, MAX_LENGTH);
     let mut shown = harmless(start);
     if let Some(length) = length {
         shown += &format!("\n… ({length} characters; --json prints all)");
     }
     shown
+}
+
+/// A text for one line, which is cut if it is too long to read.
+pub(super) fn one_line(text: &str) -> String {
+    let (start, length) = shortened(text, MAX_LENGTH);
+    let mut shown = refrain_app::sanitize::one_line(start);
+    if let Some(length) = length {
+        shown += &format!("… ({length} characters)");
+    }
+    shown
+}
+
+/// The parts of a large text, so that it need not be sanitized in one piece. A part has at most this many bytes.
+pub(super) fn parts(mut text: &str) -> impl Iterator<Item = &str> {
+    const MAX_PART: usize = 64 * 1024;
+    std::iter::from_fn(move || {
+        let (part, rest) = text.split_at(text.floor_char_boundary(MAX_PART));
+        text = rest;
+        (!part.is_empty()).then_some(part)
+    })
 }
 
 /// At most `most` characters of a text, and its full length if it was cut.
@@ -45,5 +64,9 @@ mod tests {
     fn long_text_is_cut_between_characters() {
         assert_eq!(shortened("äöü", 3), ("äöü", None));
         assert_eq!(shortened("äöüß", 3), ("äöü", Some(4)));
+        let long = "\u{202e}".repeat(1_000_000);
+        assert!(one_line(&long).ends_with("}… (1000000 characters)"));
+        assert_eq!(parts(&long).collect::<String>(), long);
+        assert_eq!(parts("").next(), None);
     }
 }

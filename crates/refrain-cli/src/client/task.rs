@@ -5,6 +5,7 @@ use super::exit::{Code, CommandError, EXIT_CODES};
 use super::options::{AnswerOptions, ConnectOptions, ServerTarget};
 use super::output::{self, print, print_json};
 use super::sanitize::one_line;
+use super::usage;
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
 use refrain_client::{Task, TaskStatus};
@@ -21,10 +22,10 @@ pub(crate) struct TaskCommandOptions {
 #[derive(Subcommand)]
 enum TaskCommand {
     /// Show the status of a task, and its result if it has one.
-    #[command(after_help = EXIT_CODES)]
+    #[command(override_usage = usage!("task get", " ID"), after_help = EXIT_CODES)]
     Get(TaskTarget),
     /// Wait until a task is done, answer its asks, and print its result.
-    #[command(after_help = EXIT_CODES)]
+    #[command(override_usage = usage!("task watch", " ID"), after_help = EXIT_CODES)]
     Watch {
         #[command(flatten)]
         target: TaskTarget,
@@ -32,7 +33,7 @@ enum TaskCommand {
         answers: AnswerOptions,
     },
     /// Cancel a task that has not ended.
-    #[command(after_help = EXIT_CODES)]
+    #[command(override_usage = usage!("task cancel", " ID"), after_help = EXIT_CODES)]
     Cancel(TaskTarget),
 }
 
@@ -53,7 +54,7 @@ impl TaskTarget {
         let server = connect.target(&mut words)?;
         let id = words.next().ok_or_else(|| {
             CommandError::usage("missing task id")
-                .hint("`refrain call` prints the id when a call becomes a task and is interrupted")
+                .hint("`refrain call` prints the id of a task that it stops waiting for")
         })?;
         super::expect_end(words)?;
         Ok((connect, server, id))

@@ -96,7 +96,7 @@ impl Printer {
         }
         writeln!(
             self.out,
-            "{BOLD}Three instances that share only a key, behind a round-robin balancer{BOLD:#}\n"
+            "{BOLD}Three instances that share a key, behind a round-robin balancer{BOLD:#}\n"
         )?;
         for DemoInstance {
             spec,
@@ -317,7 +317,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Prints the summary, with the claims that did not hold. Returns true if every claim held.
+    /// Prints the summary, with the failed checks. Returns true if all passed.
     pub(super) fn summary(&mut self, seconds: f64) -> io::Result<bool> {
         let (rows, count) = (&self.rows, self.rows.len());
         let failed = || rows.iter().filter(|row| !row.held);
@@ -328,11 +328,8 @@ impl Printer {
             return Ok(held);
         }
         let (summary, style) = match failed().count() {
-            0 => (format!("All {count} claims held."), HELD),
-            failed => (
-                format!("{failed} of {count} claims did NOT hold."),
-                NOT_HELD,
-            ),
+            0 => (format!("All {count} checks passed."), HELD),
+            failed => (format!("{failed} of {count} checks FAILED."), NOT_HELD),
         };
         writeln!(
             self.out,
@@ -347,8 +344,8 @@ impl Printer {
 
 fn verdict(held: bool) -> (&'static str, Style) {
     match held {
-        true => ("held", HELD),
-        false => ("NOT HELD", NOT_HELD),
+        true => ("ok", HELD),
+        false => ("FAILED", NOT_HELD),
     }
 }
 

@@ -11,7 +11,7 @@ use super::world::World;
 use crate::AppError;
 use clap::builder::PossibleValue;
 pub(super) use drafts::ExtraStories;
-use drafts::{NOT_PLAYED, STORIES as EXTRA};
+use drafts::STORIES as EXTRA;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -52,18 +52,6 @@ impl Story {
 
     pub(super) fn names() -> impl Iterator<Item = PossibleValue> {
         Self::all().map(|story| PossibleValue::new(story.name).help(story.help))
-    }
-
-    /// The stories to play: this one, or all.
-    pub(super) fn selected(
-        story: Option<&'static Self>,
-        extra: ExtraStories,
-    ) -> Result<Vec<&'static Self>, AppError> {
-        match story {
-            Some(story) if extra.is_played(story) => Ok(vec![story]),
-            Some(_) => Err(NOT_PLAYED.into()),
-            None => Ok(Self::all().filter(|it| extra.is_played(it)).collect()),
-        }
     }
 
     pub(super) fn number(&self) -> usize {

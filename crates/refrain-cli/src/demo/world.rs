@@ -130,7 +130,7 @@ impl World {
         Ok(self.printer.failure(problem, &self.fleet.instances)?)
     }
 
-    /// Stops the fleet and prints the summary. Returns true if every claim held.
+    /// Stops the fleet and prints the summary. Returns true if every check passed.
     pub(super) async fn end(mut self) -> Result<bool, AppError> {
         self.fleet.end().await?;
         self.dir

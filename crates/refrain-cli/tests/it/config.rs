@@ -70,6 +70,52 @@ async fn malformed_or_missing_config_file_is_reported() {
     }
 }
 
+/// A key file, a token file or a private key may be passed by mistake.
+#[tokio::test]
+async fn file_that_is_not_a_configuration_is_not_quoted() {
+    let files = Files::new();
+    let keys = files.path("fleet.keys");
+    let made = refrain(["keys".as_ref(), "new".as_ref(), keys.as_os_str()]);
+    assert!(made.ok, "{made:?}");
+    let ring = std::fs::read_to_string(&keys).expect("the key file");
+    let secret = ring.split_whitespace().last().expect("a secret");
+    let without_comment = format!("{}\n", ring.lines().last().expect("a key"));
+    for (text, expected) in [
+        (ring.clone(), " is a key file, not a configuration file"),
+        (without_comment, " is a key file, not a configuration file"),
+        (
+            ring.replace("minting", "mnting"),
+            ":2:10: not a configuration file: key with no value",
+        ),
+        (
+            format!("ada {secret} tools\n"),
+            ":1:5: not a configuration file: key with no value",
+        ),
+        (
+            format!("API_TOKEN={secret}\n"),
+            ":1:11: not a configuration file: string values must be quoted",
+        ),
+        (
+            format!("API_TOKEN = \"{secret}\"\n"),
+            ":1:1: unknown setting \"API_TOKEN\"",
+        ),
+    ] {
+        let file = files.write("secrets", &text);
+        let json = ["config", "check", "--json"].map(str::as_ref);
+        for said in [
+            refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]),
+            refrain(json.into_iter().chain([file.as_os_str()])),
+        ] {
+            assert_eq!(said.code, 1, "{said:?}");
+            assert!(!format!("{said:?}").contains(secret), "{said:?}");
+        }
+        let served = Serve::new().config(&file).fails().await;
+        let expected = format!("error: {}{expected}", file.display());
+        assert!(served.starts_with(&expected), "{served}");
+        assert_eq!(served.lines().count(), 1, "{served}");
+    }
+}
+
 #[test]
 fn config_check_prints_every_setting_and_its_origin() {
     let files = Files::new();

@@ -146,7 +146,12 @@ fn failed_key_command_changes_nothing() {
     );
     for command in ["promote", "retire"] {
         let said = keys_with_id(command, &file, "00000000");
-        fails(&file, &before, &said, &["unknown key id 00000000"]);
+        fails(
+            &file,
+            &before,
+            &said,
+            &["unknown key id 00000000", "keys list "],
+        );
     }
     let said = keys_with_id("retire", &file, minting);
     fails(&file, &before, &said, &[minting, "promote another key"]);

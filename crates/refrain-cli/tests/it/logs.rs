@@ -214,11 +214,7 @@ async fn log_is_coloured_on_a_terminal_unless_disabled() {
         let mut terminal = Terminal::open();
         let serve = Serve::new().env("TERM", "xterm").env(name, value);
         let mut child = serve.on(&mut terminal);
-        let said = within(
-            "a log line",
-            terminal.read_until("tokens of this instance are rejected"),
-        )
-        .await;
+        let said = within("a log line", terminal.read_until("no keys are configured")).await;
         child.kill().await.expect("it can be ended");
         assert_eq!(
             said.contains("\u{1b}["),

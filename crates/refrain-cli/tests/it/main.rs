@@ -15,6 +15,7 @@ mod legacy_own_client;
 mod limits;
 mod logs;
 mod metrics;
+mod own_program;
 mod postgres;
 mod relay;
 mod rolling_restart;

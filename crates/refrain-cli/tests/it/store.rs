@@ -96,8 +96,8 @@ async fn unusable_store_is_reported_without_its_password() {
             "No such file or directory",
             "--store sqlite:PATH",
         ),
-        (sqlite(&text), "not a database", "--store sqlite:PATH"),
-        ("sqlite:".into(), "missing file name", "--store sqlite:PATH"),
+        (sqlite(&text), "not a database", "$REFRAIN_STORE"),
+        ("sqlite:".into(), "missing file name", "$REFRAIN_STORE"),
         (
             "refrain.db".into(),
             "starts with `sqlite:`",
@@ -112,7 +112,7 @@ async fn unusable_store_is_reported_without_its_password() {
         let said = Serve::new().args(["--store", &url]).fails().await;
         let shown = url.replace("hush", "…");
         assert!(
-            said.contains(&format!("cannot open store {shown}: ")),
+            said.contains(&format!("cannot open store {shown:?}: ")),
             "{said}"
         );
         assert!(said.contains(reason) && said.contains(advice), "{said}");
@@ -145,7 +145,7 @@ fn store_password_in_a_file_is_not_printed() {
     for bad in [
         format!("store = [\"{url}\"]\n"),
         format!("store = \"{url}\n"),
-        format!("sotre = \"{url}\"\n"),
+        format!("sotre = \"{url}\"\nlog = \"text\"\n"),
     ] {
         let bad = files.write("bad.toml", &bad);
         let said = check(&bad, &[]);

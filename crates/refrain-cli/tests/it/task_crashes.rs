@@ -1,7 +1,7 @@
 //! Tasks of instances that are killed, paused for longer than their lease, drained, or upgraded.
 
 use crate::support::tasks::{TaskView, brief, in_the_middle, shared, shown};
-use crate::support::{Call, Client, Files, Ledger, Reply, Serve};
+use crate::support::{Call, Client, Files, Ledger, Reply, Serve, refrain, sqlite};
 use rustix::process::Signal;
 use serde_json::json;
 use std::path::PathBuf;
@@ -97,6 +97,71 @@ async fn finished_step_of_a_killed_instance_is_not_repeated() {
         Some(())
     })
     .await;
+}
+
+/// Checks that a task failed because the instance that ran its live tool was lost.
+fn assert_unknown(task: &TaskView) {
+    assert_eq!(task.status(), "failed", "{task:?}");
+    let error = &task.0["error"];
+    assert_eq!(error["code"], -32603, "{task:?}");
+    let message = error["message"].as_str().expect("a message");
+    assert!(message.starts_with("outcome unknown: "), "{message}");
+}
+
+/// An instance is killed while it runs the task of a live tool. The task fails, and is not repeated, also if an operator
+/// requeues it.
+#[tokio::test]
+async fn live_task_of_a_killed_instance_has_an_unknown_outcome() {
+    in_the_middle(async |pause_ms| {
+        let fleet = Fleet::new();
+        let mut a = fleet.serve().start().await;
+        let b = fleet.serve().start().await;
+        let call = json!({"title": "Lamps", "pause_ms": pause_ms});
+        let call = Call::new("print_poster", call);
+        let id = Client::new(a.address).create(call).await;
+        fleet.ledger().wait_for("attempt", 1).await;
+        let killed = a.id();
+        a.kill().await;
+        if !fleet.ledger().done().is_empty() {
+            return None;
+        }
+        let at_b = Client::new(b.address);
+        let has_failed = |look: &TaskView| look.status() == "failed";
+        assert_unknown(&at_b.task_until(&id, has_failed).await);
+        let said = refrain(["tasks", "requeue", &id, "--store", &sqlite(&fleet.store)]);
+        assert!(said.ok, "{said:?}");
+        assert_unknown(&at_b.task_until(&id, has_failed).await);
+        assert_eq!(fleet.ledger().attempts("print"), [killed]);
+        assert!(fleet.ledger().done().is_empty());
+        Some(())
+    })
+    .await;
+}
+
+/// The handler of a live tool is in memory while its ask is open, and lost with its instance.
+#[tokio::test]
+async fn live_task_of_a_killed_instance_is_lost_at_its_ask() {
+    let fleet = Fleet::new();
+    let mut a = fleet.serve().start().await;
+    let b = fleet.serve().start().await;
+    let call = Call::new("print_poster", json!({"title": "Lamps"}));
+    let (at_a, at_b) = (Client::new(a.address), Client::new(b.address));
+    let done = at_a.create(call.clone()).await;
+    let lost = at_a.create(call).await;
+    let good = json!({"good": true});
+    for id in [&done, &lost] {
+        at_b.asked(id, &["check"]).await;
+    }
+    // An answer at another instance reaches the handler.
+    at_b.update(&done, "check", &good).await;
+    let text = "The poster \"Lamps\" is printed.";
+    assert_eq!(at_b.completed(&done).await.text(), text);
+    a.kill().await;
+    at_b.update(&lost, "check", &good).await;
+    let has_failed = |look: &TaskView| look.status() == "failed";
+    assert_unknown(&at_b.task_until(&lost, has_failed).await);
+    let printed = "print Lamps".to_owned();
+    assert_eq!(fleet.ledger().done(), [printed.clone(), printed]);
 }
 
 /// A worker that is paused for longer than its lease cannot write: the result is that of the other one.

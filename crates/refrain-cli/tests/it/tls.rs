@@ -101,8 +101,8 @@ async fn unusable_certificate_is_an_error_at_start() {
         (&one.key, &one.key, "no certificate found"),
         (&one.cert, &one.cert, "no private key found"),
         (&empty, &one.key, "no certificate found"),
-        (&none, &one.key, "none: No such file"),
-        (&one.cert, &none, "none: No such file"),
+        (&none, &one.key, "cannot read certificate "),
+        (&one.cert, &none, "cannot read private key "),
     ] {
         let said = serve(&with(cert, key)).fails().await;
         assert!(said.contains(reason), "{reason}: {said}");
@@ -113,6 +113,9 @@ async fn unusable_certificate_is_an_error_at_start() {
         let said = Serve::new().config(&config).fails().await;
         let reason = format!("{setting} needs {other}");
         assert!(said.contains(&reason), "{said}");
+        let flags = [setting, other].map(|name| name.replace("tls_", "--tls-"));
+        let said = Serve::new().args([flags[0].as_str(), "file"]).fails().await;
+        assert_eq!(said, format!("error: {} needs {}\n", flags[0], flags[1]));
     }
 }
 

@@ -40,6 +40,21 @@ async fn worker_finishes_the_tasks_of_an_instance() {
 }
 
 #[tokio::test]
+async fn worker_without_a_shared_store_is_rejected() {
+    let files = Files::new();
+    let config = files.write("config.toml", "store = \"memory:\"\n");
+    for worker in [
+        Serve::worker().args(["--store", "memory:"]),
+        Serve::worker().env("REFRAIN_STORE", "memory:"),
+        Serve::worker().config(&config),
+    ] {
+        let expected = "error: a worker needs a store that it shares with instances: a memory store belongs to one process\n\
+                        hint: pass the store that the instances use: --store URL, --config FILE or $REFRAIN_STORE\n";
+        assert_eq!(worker.fails().await, expected);
+    }
+}
+
+#[tokio::test]
 async fn sigterm_and_sigint_stop_a_worker_and_hand_its_task_on() {
     for signal in [Signal::TERM, Signal::INT] {
         in_the_middle(async |pause_ms| {
@@ -121,7 +136,7 @@ async fn worker_rejects_flags_of_serve() {
         serde_json::from_str(said.lines().last().expect("a line")).expect("valid JSON");
     let error = line["fields"]["error"].as_str().expect("an error");
     assert!(
-        error.contains("cannot open store sqlite:/no/such/place/x.db"),
+        error.contains("cannot open store \"sqlite:/no/such/place/x.db\""),
         "{error}"
     );
 }

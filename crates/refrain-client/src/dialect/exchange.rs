@@ -106,7 +106,7 @@ impl TranslatorExchange {
 impl Translator {
     /// Answers a ping, and fails for any other request: only servers of a legacy revision send them.
     async fn reject(&self, id: &Value, method: &str) -> LinkResult<()> {
-        if let Err(error) = self.send(respond_to_stray(id, method)).await {
+        if let Err(error) = self.send(respond_to_stray(id, method, None)).await {
             tracing::debug!(?error, "failed to send response");
         }
         if method == PING {

@@ -2,7 +2,7 @@
 //!
 //! While handlers run, the server may send more asks, notifications and cancellations.
 
-use super::unassociated::CallRegistration;
+use super::active_calls::CallRegistration;
 use super::{LegacySession, PING, respond_to_stray};
 use crate::ask::{AskAnswer, Asker, IncomingAsk};
 use crate::client::ClientInner;
@@ -75,7 +75,7 @@ impl CallAsks<'_> {
     fn withdraw(&mut self, id: &Value) {
         if let Some(handle) = self.handles.remove(&id.to_string()) {
             handle.abort();
-            self.inner.link.close_ask(id);
+            self.inner.connection.link.close_ask(id);
         }
     }
 
@@ -83,7 +83,7 @@ impl CallAsks<'_> {
     async fn next(
         &mut self,
         exchange: &mut LinkExchange,
-        unassociated: &mut CallRegistration,
+        registration: &mut CallRegistration,
     ) -> LinkResult<IncomingMessage> {
         let mut next = pin!(exchange.next());
         let silence = self.inner.setup.limits.silence;
@@ -91,7 +91,7 @@ impl CallAsks<'_> {
         loop {
             tokio::select! {
                 message = &mut next => return message,
-                Some(IncomingMessage::Request { id, method, params }) = unassociated.asks.recv() => {
+                Some(IncomingMessage::Request { id, method, params }) = registration.asks.recv() => {
                     self.add(id, method, params.as_deref())?;
                 }
                 Some(answer) = self.answering.next(), if !self.answering.is_empty() => {
@@ -117,11 +117,11 @@ impl ClientInner {
         exchange: &mut LinkExchange,
         request: &Request,
         session: &LegacySession,
-        mut unassociated: CallRegistration,
+        mut registration: CallRegistration,
     ) -> LinkResult<(LinkResponse, Vec<UnansweredAsk>)> {
         let asker = Arc::new(Asker {
-            server: self.server.name().map(str::to_owned),
-            address: self.link.address().to_owned(),
+            server: self.connection.server().name().map(str::to_owned),
+            address: self.connection.link.address().to_owned(),
             kind: request.call_kind().unwrap_or(CallKind::Tool),
             target: request.subject().unwrap_or_default().to_owned(),
         });
@@ -136,7 +136,7 @@ impl ClientInner {
             values: 0,
         };
         loop {
-            match asks.next(exchange, &mut unassociated).await? {
+            match asks.next(exchange, &mut registration).await? {
                 IncomingMessage::Response(response) => return Ok((response, asks.unanswered)),
                 IncomingMessage::KeepAlive => {}
                 IncomingMessage::Request { id, method, params } => {
@@ -163,14 +163,20 @@ impl ClientInner {
     ) -> Option<UnansweredAsk> {
         if method == PING {
             if let Err(error) = self
-                .send_response(respond_to_stray(id, method), session)
+                .send_response(respond_to_stray(id, method, None), session)
                 .await
             {
                 tracing::debug!(?error, "failed to answer ping");
             }
             return None;
         }
-        let answer = match self.setup.handlers.answer(ask).await {
+        let answered = match (ask, &self.connection.roots) {
+            (IncomingAsk::Roots(_), Some(roots)) if !self.setup.handlers.has(AskKind::Roots) => {
+                Ok(AskAnswer::Roots(roots.to_vec()))
+            }
+            _ => self.setup.handlers.answer(ask).await,
+        };
+        let answer = match answered {
             Ok(answer) => ask.check(answer).map_err(|error| error.to_string()),
             Err(failure) => Err(failure.why),
         };
@@ -180,13 +186,13 @@ impl ClientInner {
                 write_result(id, &AskAnswer::Cancel.to_json(kind)),
                 Some(why),
             ),
-            (Err(why), kind) => (
-                write_error(id, self.error_code(kind, method), &why),
+            (Err(why), _) => (
+                write_error(id, self.error_code(ask, method), &why),
                 Some(why),
             ),
         };
         let sent = self.send_response(body, session).await;
-        self.link.close_ask(id);
+        self.connection.link.close_ask(id);
         let unsent = sent.err().map(|error| ErrorKind::from(error).to_string());
         let why = why.or_else(|| Some(format!("the answer could not be sent: {}", unsent?)))?;
         let key = ask.key().to_owned();
@@ -194,14 +200,16 @@ impl ClientInner {
         Some(UnansweredAsk { key, why })
     }
 
-    fn error_code(&self, kind: Option<AskKind>, method: &str) -> i32 {
+    fn error_code(&self, ask: &IncomingAsk, method: &str) -> i32 {
         let known = ["elicitation/create", "sampling/createMessage", "roots/list"];
-        match kind {
-            None if known.contains(&method) => ErrorCode::InvalidParams.as_i32(),
-            None => ErrorCode::MethodNotFound.as_i32(),
-            Some(kind) if !self.setup.handlers.has(kind) => ErrorCode::MethodNotFound.as_i32(),
-            Some(AskKind::Sampling) => USER_REJECTED,
-            Some(_) => ErrorCode::Internal.as_i32(),
+        let handlers = &self.setup.handlers;
+        match (ask, ask.kind()) {
+            (_, None) if known.contains(&method) => ErrorCode::InvalidParams.as_i32(),
+            (_, None) => ErrorCode::MethodNotFound.as_i32(),
+            (_, Some(kind)) if !handlers.has(kind) => ErrorCode::MethodNotFound.as_i32(),
+            (IncomingAsk::Sampling(ask), _) if handlers.allows(ask) => USER_REJECTED,
+            (IncomingAsk::Sampling(_), _) => ErrorCode::InvalidParams.as_i32(),
+            _ => ErrorCode::Internal.as_i32(),
         }
     }
 
@@ -210,7 +218,7 @@ impl ClientInner {
         let outgoing = OutgoingMessage::without_response(body, session.headers());
         let mut retry = RetryState::new(self.setup.limits.retries);
         loop {
-            match self.link.send(&outgoing).await {
+            match self.connection.link.send(&outgoing).await {
                 Err(
                     error @ (LinkError::NotSent(_) | LinkError::Lost(_) | LinkError::Busy { .. }),
                 ) => {

@@ -1,11 +1,11 @@
 //! The session stream of a legacy HTTP server, and messages outside of calls: cancellations and the end of the session.
 
-use super::{LegacySession, UnassociatedAsks, handle_stray};
-use crate::builder::ClientBuilder;
-use crate::notifications::Notifications;
+use super::active_calls::ActiveCalls;
+use super::{LegacySession, respond_to_stray};
 use crate::retry::{RETRY_AFTER_MAX, backoff, within};
 use crate::transport::{HttpExchange, HttpLink, IncomingMessage, LinkError, OutgoingMessage};
 use futures_util::FutureExt;
+use refrain_wire::Root;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,14 +34,15 @@ impl SessionStream {
     pub(super) fn start(
         link: Arc<HttpLink>,
         session: watch::Receiver<LegacySession>,
-        setup: &ClientBuilder,
+        calls: Arc<ActiveCalls>,
+        roots: Option<Arc<[Root]>>,
     ) -> Self {
         let (cancelled, cancellations) = mpsc::unbounded_channel();
         let (opening, opened) = watch::channel(false);
         let reader = SessionReader {
             link,
-            notifications: setup.notifications.clone(),
-            asks: setup.unassociated.clone(),
+            calls,
+            roots,
             opening,
         };
         Self {
@@ -76,8 +77,8 @@ impl SessionStream {
 
 struct SessionReader {
     link: Arc<HttpLink>,
-    notifications: Notifications,
-    asks: UnassociatedAsks,
+    calls: Arc<ActiveCalls>,
+    roots: Option<Arc<[Root]>>,
     opening: watch::Sender<bool>,
 }
 
@@ -115,9 +116,16 @@ impl SessionReader {
         }
     }
 
-    /// Reads the stream, and reopens it when it ends.
+    /// Reads the stream, and reopens it when it ends. Without the stream there are no more changes to subscribe to.
     async fn read(&self, session: LegacySession) {
-        let (mut empty, mut failures) = (0, 0);
+        if self.read_streams(session).await {
+            self.calls.end_subscriptions();
+        }
+    }
+
+    /// Reads streams until the server has none. Returns whether there was one.
+    async fn read_streams(&self, session: LegacySession) -> bool {
+        let (mut empty, mut failures, mut has_opened) = (0, 0, false);
         while empty < EMPTY_MAX && failures < FAILURES_MAX {
             let stream = self.link.listen(&session.headers()).await;
             self.opening.send_replace(true);
@@ -128,36 +136,48 @@ impl SessionReader {
                     let is_empty = self.read_to_end(stream, &session).await;
                     let ended_early = is_empty && opened.elapsed() < EARLY_END;
                     empty = if ended_early { empty + 1 } else { 0 };
-                    failures = 0;
+                    (failures, has_opened) = (0, true);
                 }
                 Err(LinkError::NotSent(_) | LinkError::Lost(_)) => failures += 1,
                 Err(LinkError::Busy { retry_after, .. }) => {
                     failures += 1;
                     pause = retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
                 }
-                Ok(None) | Err(LinkError::Final(_)) => return,
+                Ok(None) | Err(LinkError::Final(_)) => return has_opened,
             }
             tokio::time::sleep(backoff(empty.max(failures) + 1).max(pause)).await;
         }
+        has_opened
     }
 
     /// Reads one stream to its end. Returns whether it was empty.
     async fn read_to_end(&self, mut stream: HttpExchange, session: &LegacySession) -> bool {
         let mut is_empty = true;
-        while let Ok(mut message) = stream.next().await {
+        while let Ok(message) = stream.next().await {
             is_empty &= matches!(message, IncomingMessage::KeepAlive);
-            if let IncomingMessage::Request { .. } = message {
-                match self.asks.offer(message) {
-                    Ok(()) => continue,
-                    Err(ask) => message = ask,
-                }
-            }
-            if let Some(reply) = handle_stray(message, &self.notifications) {
-                self.post(&OutgoingMessage::without_response(reply, session.headers()))
-                    .await;
-            }
+            self.receive(message, session).await;
         }
         is_empty
+    }
+
+    async fn receive(&self, message: IncomingMessage, session: &LegacySession) {
+        match message {
+            IncomingMessage::Response(_) | IncomingMessage::KeepAlive => {}
+            IncomingMessage::Notification { method, params } => {
+                let params = params.as_deref();
+                if let Some(handlers) = self.calls.handlers_for(&method, params) {
+                    handlers.handle(&method, params);
+                }
+            }
+            request @ IncomingMessage::Request { .. } => {
+                if let Err(IncomingMessage::Request { id, method, .. }) = self.calls.offer(request)
+                {
+                    let reply = respond_to_stray(&id, &method, self.roots.as_deref());
+                    self.post(&OutgoingMessage::without_response(reply, session.headers()))
+                        .await;
+                }
+            }
+        }
     }
 
     async fn post(&self, message: &OutgoingMessage) {

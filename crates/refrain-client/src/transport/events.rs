@@ -13,12 +13,21 @@ pub(super) struct EventParser {
     event: StreamEvent,
     has_data: bool,
     has_started: bool,
-    /// Whether the event has another type than `message`, so its data is skipped.
-    is_other: bool,
+}
+
+/// The type of an event. The data of other types is skipped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum EventKind {
+    #[default]
+    Message,
+    /// The first event of the HTTP+SSE transport of 2024-11-05.
+    Endpoint,
+    Other,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct StreamEvent {
+    pub(super) kind: EventKind,
     pub(super) data: Vec<u8>,
     pub(super) id: Option<String>,
     /// The pause before resuming the stream, in milliseconds.
@@ -53,8 +62,8 @@ impl EventParser {
         if line.is_empty() {
             self.has_data = false;
             let mut event = mem::take(&mut self.event);
-            if mem::take(&mut self.is_other) {
-                event.data.clear();
+            if event.kind == EventKind::Other {
+                (event.kind, event.data) = Default::default();
             }
             return (event != StreamEvent::default()).then_some(event);
         }
@@ -69,7 +78,13 @@ impl EventParser {
                 }
                 self.event.data.extend_from_slice(value);
             }
-            b"event" => self.is_other = !matches!(value, b"" | b"message"),
+            b"event" => {
+                self.event.kind = match value {
+                    b"" | b"message" => EventKind::Message,
+                    b"endpoint" => EventKind::Endpoint,
+                    _ => EventKind::Other,
+                };
+            }
             b"id" if !value.contains(&0) && value.len() <= ID_MAX => {
                 self.event.id = Some(String::from_utf8_lossy(value).into_owned());
             }

@@ -12,9 +12,12 @@ use crate::auth::{AuthError, Authorize, RejectedRequest};
 use crate::builder::ClientBuilder;
 use crate::error::{ErrorKind, cause};
 use crate::limits::ClientLimits;
-use crate::retry::{before_timeout, within};
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use crate::retry::before_timeout;
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST,
+    RETRY_AFTER, TE, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
 use reqwest::redirect;
 use std::error::Error;
@@ -25,16 +28,27 @@ use tokio_rustls::rustls;
 use url::Url;
 
 const EVENT_STREAM: &str = "text/event-stream";
+/// Headers that the host cannot set.
+const RESERVED_HEADERS: [HeaderName; 9] = [
+    ACCEPT,
+    CONNECTION,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    HOST,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REDIRECTS_MAX: usize = 4;
-/// Limits for recognising the HTTP+SSE transport by its first event.
-const FIRST_EVENT_MAX: usize = 4096;
-const FIRST_EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) struct HttpLink {
     http: reqwest::Client,
     url: Url,
     authorize: Option<Arc<dyn Authorize>>,
+    /// The headers of the host. Their values are secrets.
+    headers: HeaderMap,
     watch: WireObserver,
     limits: ClientLimits,
     /// The last authorization header sent, and how often it has changed.
@@ -67,6 +81,7 @@ impl HttpLink {
             http,
             url,
             authorize: setup.authorize.clone(),
+            headers: host_headers(&setup.headers)?,
             watch: Arc::clone(&setup.watch),
             limits: setup.limits.clone(),
             authorization: Mutex::default(),
@@ -81,6 +96,10 @@ impl HttpLink {
         self.url.as_str()
     }
 
+    pub(super) fn url(&self) -> &Url {
+        &self.url
+    }
+
     pub(super) async fn open(
         self: &Arc<Self>,
         message: &OutgoingMessage,
@@ -91,17 +110,7 @@ impl HttpLink {
     }
 
     pub(crate) async fn send_message(&self, message: &OutgoingMessage) -> LinkResult<()> {
-        let response = self.post(message, None).await?;
-        let retry_after = retry_after(&response);
-        match response.status() {
-            status if status.is_success() => Ok(()),
-            // Without `Retry-After` the server may have processed it.
-            status if status == StatusCode::SERVICE_UNAVAILABLE && retry_after.is_some() => {
-                let kind = status_error(status, String::new());
-                Err(LinkError::Busy { kind, retry_after })
-            }
-            status => Err(LinkError::Final(status_error(status, String::new()))),
-        }
+        check_accepted(&self.post(message, None).await?)
     }
 
     /// Opens the session stream of a legacy server, if it offers one.
@@ -119,28 +128,22 @@ impl HttpLink {
     }
 
     pub(crate) async fn delete(&self, headers: HeaderMap) -> LinkResult<()> {
-        let sent = self.send(Method::DELETE, headers, String::new(), None);
+        let sent = self.send(Method::DELETE, &self.url, headers, String::new(), None);
         sent.await.map(|_| ())
     }
 
-    /// Whether the server uses the HTTP+SSE transport of 2024-11-05, whose stream starts with an `endpoint` event.
-    pub(crate) async fn is_http_sse(&self) -> bool {
-        let look = async {
-            let mut response = self.get(HeaderMap::new()).await.ok()??;
-            let mut start = Vec::new();
-            while start.len() < FIRST_EVENT_MAX {
-                start.extend_from_slice(&response.chunk().await.ok()??);
-                let is_endpoint = |line: &[u8]| {
-                    let value = line.strip_prefix(b"event:").unwrap_or_default();
-                    value.trim_ascii() == b"endpoint"
-                };
-                if start.split(|byte| *byte == b'\n').any(is_endpoint) {
-                    return Some(());
-                }
-            }
-            None
-        };
-        within(FIRST_EVENT_TIMEOUT, look).await.flatten().is_some()
+    /// Posts a message of the HTTP+SSE transport, whose reply arrives on the event stream. The authorization is that of the
+    /// server's URL.
+    pub(super) async fn post_to(
+        &self,
+        endpoint: &Url,
+        body: String,
+        silence: Duration,
+    ) -> LinkResult<()> {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let sent = self.send(Method::POST, endpoint, headers, body, Some(silence));
+        check_accepted(&sent.await?)
     }
 
     async fn post(
@@ -155,14 +158,19 @@ impl HttpLink {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let accept = "application/json, text/event-stream";
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        let sent = self.send(Method::POST, headers, message.body.clone(), silence);
+        let body = message.body.clone();
+        let sent = self.send(Method::POST, &self.url, headers, body, silence);
         sent.await
     }
 
     /// Opens an event stream, if the server offers one. Server errors other than 501 are transient.
-    async fn get(&self, mut headers: HeaderMap) -> LinkResult<Option<reqwest::Response>> {
+    pub(super) async fn get(
+        &self,
+        mut headers: HeaderMap,
+    ) -> LinkResult<Option<reqwest::Response>> {
         headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
-        let response = self.send(Method::GET, headers, String::new(), None).await?;
+        let sent = self.send(Method::GET, &self.url, headers, String::new(), None);
+        let response = sent.await?;
         let status = response.status();
         let has_failed = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
         if has_failed || status == StatusCode::TOO_MANY_REQUESTS {
@@ -179,6 +187,7 @@ impl HttpLink {
     async fn send(
         &self,
         method: Method,
+        url: &Url,
         headers: HeaderMap,
         body: String,
         silence: Option<Duration>,
@@ -190,8 +199,11 @@ impl HttpLink {
                 None => HeaderMap::new(),
             };
             self.record_authorization(sent.get(AUTHORIZATION));
-            let request = self.http.request(method.clone(), self.url.clone());
-            let request = request.headers(headers.clone()).headers(sent.clone());
+            let request = self.http.request(method.clone(), url.clone());
+            let request = request
+                .headers(self.headers.clone())
+                .headers(headers.clone());
+            let request = request.headers(sent.clone());
             let request = request.body(body.clone()).send();
             let sending = async { request.await.map_err(|error| self.send_error(error)) };
             let response = match silence {
@@ -244,6 +256,27 @@ impl HttpLink {
     }
 }
 
+/// Checks the headers of the host, and marks their values as secrets.
+fn host_headers(headers: &[(String, String)]) -> Result<HeaderMap, ErrorKind> {
+    let read = |(name, value): &(String, String)| {
+        let invalid =
+            |why: &str| ErrorKind::InvalidArgument(format!("invalid header {name:?}: {why}"));
+        let name =
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid("not a header name"))?;
+        let is_reserved = RESERVED_HEADERS.contains(&name) || name.as_str().starts_with("mcp-");
+        if is_reserved {
+            return Err(invalid("the client sets it itself"));
+        }
+        let value = HeaderValue::from_str(value);
+        // The error must not repeat the value.
+        let mut value =
+            value.map_err(|_| invalid("the value has characters that headers cannot have"))?;
+        value.set_sensitive(true);
+        Ok((name, value))
+    };
+    headers.iter().map(read).collect()
+}
+
 /// Whether the response to the TLS handshake is not a TLS message.
 fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
@@ -261,6 +294,20 @@ fn is_stream(response: &reqwest::Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE);
     let start = kind.and_then(|kind| kind.as_bytes().get(..EVENT_STREAM.len()));
     start.is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM.as_bytes()))
+}
+
+/// Checks the status of the response to a message whose reply, if any, is sent elsewhere.
+fn check_accepted(response: &reqwest::Response) -> LinkResult<()> {
+    let retry_after = retry_after(response);
+    match response.status() {
+        status if status.is_success() => Ok(()),
+        // Without `Retry-After` the server may have processed it.
+        status if status == StatusCode::SERVICE_UNAVAILABLE && retry_after.is_some() => {
+            let kind = status_error(status, String::new());
+            Err(LinkError::Busy { kind, retry_after })
+        }
+        status => Err(LinkError::Final(status_error(status, String::new()))),
+    }
 }
 
 fn retry_after(response: &reqwest::Response) -> Option<Duration> {

@@ -1,15 +1,19 @@
-//! Pipes to a child process: one message per line of its standard input and output.
+//! Pipes: one stream of messages in each direction, to a child process (one message per line of its standard input and
+//! output) or over the HTTP+SSE transport of 2024-11-05.
 //!
 //! The server's output is read continuously, so that neither side blocks the other. Messages are queued per request, up
 //! to a limit.
 
 mod child;
+mod event_stream;
 mod input;
 mod lines;
 mod routes;
 
+pub(crate) use event_stream::EventStream;
+
 use super::{
-    IncomingMessage, LinkError, LinkResult, OutgoingMessage, StderrObserver, WireMessage,
+    HttpLink, IncomingMessage, LinkError, LinkResult, OutgoingMessage, StderrObserver, WireMessage,
     WireObserver, check_message, read,
 };
 use crate::error::ErrorKind;
@@ -20,7 +24,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use http::HeaderMap;
 use input::InputProbe;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
+use refrain_wire::Root;
 use refrain_wire::client::{RpcFailure, split_messages};
 use routes::{QueuedMessage, Recipient, Router};
 use serde_json::Value;
@@ -34,12 +39,12 @@ use tokio::sync::{Notify, mpsc, oneshot};
 const EXCERPT_MAX: usize = 200;
 const QUEUE_MAX: usize = 1024;
 
-/// A server that runs as a child process. Dropping the link ends the process.
+/// A server at the other end of a pipe. Dropping the link ends the process or the connection.
 pub(crate) struct PipeLink {
-    /// The command line. It may contain secrets.
+    /// The URL, or the command line. It may contain secrets.
     pub(super) address: String,
-    command: Mutex<Command>,
-    process: Mutex<ChildProcess>,
+    peer: PipePeer,
+    connection: Mutex<PipeConnection>,
     is_modern: AtomicBool,
     setup: PipeSetup,
 }
@@ -49,10 +54,19 @@ pub(crate) struct PipeSetup {
     pub(crate) watch: WireObserver,
     pub(crate) on_stderr: StderrObserver,
     pub(crate) notifications: Notifications,
+    /// The answer to `roots/list` outside of calls.
+    pub(crate) roots: Option<Arc<[Root]>>,
     pub(crate) limits: ClientLimits,
 }
 
-struct ChildProcess {
+/// How to connect to the server again.
+enum PipePeer {
+    Process(Box<Mutex<Command>>),
+    EventStream(Arc<HttpLink>),
+}
+
+/// A running process, or an open event stream.
+struct PipeConnection {
     shared: Arc<ProcessState>,
     queue: mpsc::Sender<QueuedLine>,
     /// Dropping this ends the process, even if it does not read the queued messages.
@@ -73,9 +87,11 @@ pub(crate) struct PipeExchange {
     is_cancellable: bool,
 }
 
-/// The state that the link shares with the task that monitors the process.
+/// The state that the link shares with the task that monitors the process or the event stream.
 struct ProcessState {
+    /// The program, or the URL of an event stream.
     program: String,
+    is_process: bool,
     routes: Mutex<Router>,
     exited: Notify,
     stderr: Mutex<Vec<u8>>,
@@ -86,17 +102,36 @@ struct ProcessState {
 
 impl PipeLink {
     pub(crate) fn spawn(mut command: Command, setup: PipeSetup) -> Result<Self, ErrorKind> {
-        let process = ChildProcess::start(&mut command, setup.clone())?;
+        let process = PipeConnection::spawn(&mut command, setup.clone())?;
         let std_command = command.as_std();
         let mut words = vec![std_command.get_program().to_string_lossy()];
         words.extend(std_command.get_args().map(|word| word.to_string_lossy()));
         Ok(Self {
             address: words.join(" "),
-            command: Mutex::new(command),
-            process: Mutex::new(process),
+            peer: PipePeer::Process(Box::new(Mutex::new(command))),
+            connection: Mutex::new(process),
             is_modern: AtomicBool::new(false),
             setup,
         })
+    }
+
+    pub(crate) fn over_http(stream: EventStream, setup: PipeSetup) -> Self {
+        let http = Arc::clone(stream.http());
+        Self {
+            address: http.address().to_owned(),
+            peer: PipePeer::EventStream(http),
+            connection: Mutex::new(PipeConnection::over_http(stream, setup.clone())),
+            is_modern: AtomicBool::new(false),
+            setup,
+        }
+    }
+
+    /// The HTTP connection of an event stream.
+    pub(super) fn http(&self) -> Option<&HttpLink> {
+        match &self.peer {
+            PipePeer::Process(_) => None,
+            PipePeer::EventStream(http) => Some(http),
+        }
     }
 
     pub(crate) fn has_exited(&self) -> bool {
@@ -113,13 +148,27 @@ impl PipeLink {
         self.shared().input.is_read()
     }
 
-    /// Starts the process again, after the former one has ended.
-    pub(crate) async fn restart(&self) -> Result<(), ErrorKind> {
-        let former = self.process.lock().monitor.clone();
+    /// Starts the process again, after the former one has ended, or opens the event stream again.
+    pub(crate) async fn restart(&self) -> LinkResult<()> {
+        let former = self.connection.lock().monitor.clone();
         former.await;
-        let process = ChildProcess::start(&mut self.command.lock(), self.setup.clone())?;
-        process.shared.routes.lock().is_modern = self.is_modern.load(Ordering::Relaxed);
-        *self.process.lock() = process;
+        let setup = self.setup.clone();
+        let connection = match &self.peer {
+            PipePeer::Process(command) => {
+                PipeConnection::spawn(&mut command.lock(), setup).map_err(LinkError::Final)?
+            }
+            PipePeer::EventStream(http) => {
+                let stream = EventStream::open(http).await.map_err(LinkError::NotSent)?;
+                let closed = || ErrorKind::NotMcp {
+                    address: self.address.clone(),
+                    why: "it has no event stream any more".to_owned(),
+                };
+                let stream = stream.ok_or_else(|| LinkError::NotSent(closed()))?;
+                PipeConnection::over_http(stream, setup)
+            }
+        };
+        connection.shared.routes.lock().is_modern = self.is_modern.load(Ordering::Relaxed);
+        *self.connection.lock() = connection;
         Ok(())
     }
 
@@ -129,7 +178,7 @@ impl PipeLink {
     }
 
     fn shared(&self) -> Arc<ProcessState> {
-        Arc::clone(&self.process.lock().shared)
+        Arc::clone(&self.connection.lock().shared)
     }
 
     pub(super) async fn open(&self, message: &OutgoingMessage) -> LinkResult<PipeExchange> {
@@ -156,24 +205,51 @@ impl PipeLink {
     }
 
     pub(super) async fn close(self) {
-        let process = self.process.into_inner();
-        drop((process.queue, process.keep_running));
-        process.monitor.await;
+        let connection = self.connection.into_inner();
+        drop((connection.queue, connection.keep_running));
+        connection.monitor.await;
     }
 }
 
-impl ChildProcess {
-    fn start(command: &mut Command, setup: PipeSetup) -> Result<Self, ErrorKind> {
+impl PipeConnection {
+    fn spawn(command: &mut Command, setup: PipeSetup) -> Result<Self, ErrorKind> {
         let program = command.as_std().get_program().to_string_lossy();
         let program = program.into_owned();
         let child = child::spawn(command).map_err(|source| ErrorKind::Spawn {
             command: program.clone(),
             source,
         })?;
+        Ok(Self::start(
+            program,
+            true,
+            setup,
+            |lines, shutdown, shared| child::run(child, lines, shutdown, shared).boxed(),
+        ))
+    }
+
+    fn over_http(stream: EventStream, setup: PipeSetup) -> Self {
+        let address = stream.http().address().to_owned();
+        Self::start(address, false, setup, |lines, shutdown, shared| {
+            event_stream::run(stream, lines, shutdown, shared).boxed()
+        })
+    }
+
+    /// Starts the task that reads and writes messages.
+    fn start(
+        program: String,
+        is_process: bool,
+        setup: PipeSetup,
+        run: impl FnOnce(
+            mpsc::Receiver<QueuedLine>,
+            oneshot::Receiver<()>,
+            Arc<ProcessState>,
+        ) -> BoxFuture<'static, ()>,
+    ) -> Self {
         let (queue, lines) = mpsc::channel(QUEUE_MAX);
         let (keep_running, shutdown) = oneshot::channel();
         let shared = Arc::new(ProcessState {
             program,
+            is_process,
             routes: Mutex::default(),
             exited: Notify::new(),
             stderr: Mutex::default(),
@@ -181,18 +257,18 @@ impl ChildProcess {
             queue: queue.downgrade(),
             setup,
         });
-        let running = tokio::spawn(child::run(child, lines, shutdown, Arc::clone(&shared)));
+        let running = tokio::spawn(run(lines, shutdown, Arc::clone(&shared)));
         let monitor = running.map(|ended| {
             if ended.is_err() {
-                tracing::warn!("task of the server process panicked");
+                tracing::warn!("task of the server connection panicked");
             }
         });
-        Ok(Self {
+        Self {
             shared,
             queue,
             keep_running,
             monitor: monitor.boxed().shared(),
-        })
+        }
     }
 }
 
@@ -200,9 +276,13 @@ impl PipeExchange {
     pub(super) async fn next(&mut self) -> LinkResult<IncomingMessage> {
         match self.messages.recv().await {
             Some(queued) => queued.message,
-            None => Err(LinkError::Final(
-                self.shared.exit_error().unwrap_or_else(stdin_closed),
-            )),
+            None => {
+                let error = self.shared.exit_error().unwrap_or_else(stdin_closed);
+                Err(match self.shared.is_process {
+                    true => LinkError::Final(error),
+                    false => LinkError::Lost(error),
+                })
+            }
         }
     }
 
@@ -224,9 +304,11 @@ impl Drop for PipeExchange {
             let cancelled = OutgoingMessage::cancelled(self.id, HeaderMap::new());
             self.shared.try_send(&cancelled.body);
         }
-        // An open ask may belong to another call. Without another call it is rejected.
+        // An open ask may belong to another call of the same client. Without one it is rejected.
         for ask in request.open_asks {
-            self.shared.route(None, ask);
+            let routes = self.shared.routes.lock();
+            let recipient = routes.newest_call_of(request.scope);
+            self.shared.deliver(routes, recipient, ask);
         }
     }
 }
@@ -283,13 +365,16 @@ impl ProcessState {
         let mut routes = self.routes.lock();
         routes.is_stdin_closed = true;
         for id in lines.filter_map(|line| line.id) {
-            routes.fail(id, stdin_closed());
+            routes.fail(id, LinkError::Final(stdin_closed()));
         }
     }
 
     fn exit_error(&self) -> Option<ErrorKind> {
         let routes = self.routes.lock();
         let status = routes.exit_status.clone()?;
+        if !self.is_process {
+            return Some(ErrorKind::ConnectionLost(status.into()));
+        }
         if let (false, Some(line)) = (routes.has_sent_message, &routes.invalid_line) {
             return Some(ErrorKind::NotMcp {
                 address: self.program.clone(),
@@ -297,11 +382,16 @@ impl ProcessState {
             });
         }
         let stderr = String::from_utf8_lossy(&self.stderr.lock()).into_owned();
-        Some(ErrorKind::Exited { status, stderr })
+        Some(ErrorKind::Exited {
+            program: self.program.clone(),
+            status,
+            stderr,
+        })
     }
 
     fn set_exited(&self, status: String) {
         self.routes.lock().set_exited(status);
+        self.setup.notifications.changes.end_all();
         self.exited.notify_waiters();
     }
 
@@ -349,14 +439,25 @@ impl ProcessState {
     fn route(&self, id: Option<&Value>, message: IncomingMessage) {
         let mut routes = self.routes.lock();
         routes.has_sent_message = true;
-        match routes.recipient(id, &message) {
+        let recipient = routes.recipient(id, &message);
+        self.deliver(routes, recipient, message);
+    }
+
+    fn deliver(
+        &self,
+        mut routes: MutexGuard<'_, Router>,
+        recipient: Recipient,
+        message: IncomingMessage,
+    ) {
+        match recipient {
             Recipient::Request(id) => routes.push(id, message),
             Recipient::AllCalls => routes.push_to_calls(&message),
             Recipient::None => {}
             Recipient::UnknownRequest => routes.fail_unknown_id(),
             Recipient::Client => {
                 drop(routes);
-                if let Some(reply) = handle_stray(message, &self.setup.notifications) {
+                let (notifications, roots) = (&self.setup.notifications, &self.setup.roots);
+                if let Some(reply) = handle_stray(message, notifications, roots.as_deref()) {
                     self.try_send(&reply);
                 }
             }

@@ -9,6 +9,7 @@ macro_rules! assert_matches {
 
 mod answers;
 mod auth;
+mod call_options;
 mod delivery_unknown;
 mod faults;
 mod hostile_server;
@@ -24,5 +25,6 @@ mod rules_listen;
 mod rules_pipe;
 mod rules_tasks;
 mod rules_time;
+mod scoped;
 mod support;
 mod tasks;

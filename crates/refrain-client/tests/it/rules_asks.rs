@@ -73,6 +73,9 @@ async fn sampling_with_tools_or_invalid_messages_is_rejected() {
     let text = json!({"type": "text", "text": "?"});
     let user = json!([{"role": "user", "content": text}]);
     let result = json!({"type": "tool_result", "toolUseId": "1", "content": []});
+    let tool_use = json!({"role": "assistant", "content": {
+        "type": "tool_use", "id": "1", "name": "x", "input": {},
+    }});
     let tool = json!({"name": "x", "inputSchema": {"type": "object"}});
     let link = json!({"type": "resource_link", "uri": "file:///x", "name": "x"});
     for (params, word) in [
@@ -82,7 +85,7 @@ async fn sampling_with_tools_or_invalid_messages_is_rejected() {
             "tools",
         ),
         (
-            json!({"messages": [{"role": "user", "content": [result]}]}),
+            json!({"messages": [user[0], tool_use, {"role": "user", "content": [result]}]}),
             "tools",
         ),
         (
@@ -107,6 +110,34 @@ async fn sampling_with_tools_or_invalid_messages_is_rejected() {
         assert!(why.contains(word), "{word}: {why}");
         assert_eq!(declared(&server)["sampling"], json!({}));
     }
+}
+
+#[tokio::test]
+async fn declared_sampling_with_tools_reaches_the_handler() {
+    let tool = json!({"name": "x", "inputSchema": {"type": "object"}});
+    let params = json!({
+        "messages": [{"role": "user", "content": {"type": "text", "text": "?"}}],
+        "tools": [tool], "toolChoice": {"mode": "required"}, "includeContext": "thisServer", "maxTokens": 5,
+    });
+    let server = server_asking(json!({"method": "sampling/createMessage", "params": params})).await;
+    let tool_use = json!({"type": "tool_use", "id": "1", "name": "x", "input": {}});
+    let answer = json!({"role": "assistant", "model": "m", "content": tool_use});
+    let answered: SamplingAnswer = serde_json::from_value(answer).unwrap();
+    let builder = Client::builder().on_sampling(move |ask| {
+        assert_eq!(ask.params.tools[0].name, "x");
+        assert!(ask.params.include_context.is_some());
+        let answer = answered.clone();
+        async { Ok(answer) }
+    });
+    let builder = builder.sampling_tools().sampling_context();
+    let client = builder.connect(&server.url).await.unwrap();
+    client.call_tool("t", json!({})).await.unwrap();
+    assert_eq!(
+        declared(&server)["sampling"],
+        json!({"context": {}, "tools": {}})
+    );
+    let answer = &server.requests("tools/call")[1]["params"]["inputResponses"]["it"];
+    assert_eq!(answer["content"]["name"], "x");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use crate::support::{FakeServer, Respond};
 use refrain_client::wire::{Filter, LogLevel};
-use refrain_client::{Client, ErrorKind};
+use refrain_client::{Bearer, Client, ErrorKind};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -45,6 +45,58 @@ async fn request_everything(client: &Client) {
     client.listen(&Filter::default()).await.expect("a response");
     client.task(TASK).await.expect("a response");
     client.cancel_task(TASK).await.expect("a response");
+}
+
+#[tokio::test]
+async fn headers_of_the_host_are_sent_with_every_request() {
+    let server = FakeServer::legacy(|request, _| Respond::Json(200, request.text("done"))).await;
+    let builder = Client::builder()
+        .header("X-Api-Key", "s3cret")
+        .header("authorization", "Basic s3cret");
+    assert!(!format!("{builder:?}").contains("s3cret"));
+    let client = builder.connect(&server.url).await.unwrap();
+    client.call_tool("t", json!({})).await.unwrap();
+    assert!(!format!("{client:?}").contains("s3cret"));
+    client.close().await;
+    let verbs = ["POST", "GET", "DELETE"];
+    for verb in verbs {
+        let requests = server.received(|request| request.verb == verb);
+        assert!(!requests.is_empty(), "{verb}");
+        for request in requests {
+            assert_eq!(request.header("x-api-key"), Some("s3cret"), "{verb}");
+            assert_eq!(request.header("authorization"), Some("Basic s3cret"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn authorization_replaces_a_header_of_the_host() {
+    let server = FakeServer::start(|_| Respond::text("done")).await;
+    let builder = Client::builder().header("authorization", "Basic s3cret");
+    let builder = builder.authorize(Bearer::new("token").unwrap());
+    let client = builder.connect(&server.url).await.unwrap();
+    client.call_tool("t", json!({})).await.unwrap();
+    for request in server.all() {
+        let sent: Vec<_> = request.headers.get_all("authorization").iter().collect();
+        assert_eq!(sent, ["Bearer token"]);
+    }
+}
+
+#[tokio::test]
+async fn invalid_header_of_the_host_is_rejected() {
+    let headers = [
+        ("", "x"),
+        ("a b", "x"),
+        ("x-key", "s3cret\n"),
+        ("Mcp-Session-Id", "s3cret"),
+        ("content-type", "s3cret"),
+    ];
+    for (name, value) in headers {
+        let builder = Client::builder().header(name, value);
+        let error = builder.connect("http://127.0.0.1:9/mcp").await.unwrap_err();
+        assert_matches!(error.kind, ErrorKind::InvalidArgument(_));
+        assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
+    }
 }
 
 #[tokio::test]

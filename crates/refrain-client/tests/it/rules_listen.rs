@@ -1,9 +1,62 @@
 //! Protocol rules for subscriptions.
 
 use crate::support::{FakeServer, Respond};
-use refrain_client::wire::Filter;
+use refrain_client::wire::{Filter, Reference};
 use refrain_client::{ChangeStream, Client, ErrorKind, ServerChange};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+#[tokio::test]
+async fn completion_and_ping_are_requests_of_the_revision() {
+    let server = FakeServer::start(|_| {
+        let completion = json!({"values": ["Norwegian"], "total": 1, "hasMore": false});
+        Respond::Result(json!({"resultType": "complete", "completion": completion}))
+    })
+    .await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let prompt = Reference::Prompt("translate".into());
+    let context = BTreeMap::new();
+    let completed = client.complete(&prompt, "language", "Nor", &context).await;
+    assert_eq!(completed.unwrap().values, ["Norwegian"]);
+    let sent = &server.requests("completion/complete")[0]["params"];
+    assert_eq!(
+        sent["ref"],
+        json!({"type": "ref/prompt", "name": "translate"})
+    );
+    assert_eq!(
+        sent["argument"],
+        json!({"name": "language", "value": "Nor"})
+    );
+    assert_eq!(sent.get("context"), None);
+    client.ping().await.unwrap();
+    assert_eq!(server.count("server/discover"), 2);
+    assert_eq!(server.count("ping"), 0, "2026-07-28 has no ping");
+}
+
+#[tokio::test]
+async fn partial_completion_is_read_and_an_invalid_one_rejected() {
+    for (completion, expected) in [
+        (json!({"values": []}), Some(0)),
+        (json!({"values": ["a"], "hasMore": true}), Some(1)),
+        (json!({"values": "a"}), None),
+        (json!(null), None),
+    ] {
+        let server = FakeServer::start(move |_| {
+            Respond::Result(json!({"resultType": "complete", "completion": completion}))
+        })
+        .await;
+        let client = Client::builder().connect(&server.url).await.unwrap();
+        let prompt = Reference::Prompt("p".into());
+        match (
+            client.complete(&prompt, "a", "", &BTreeMap::new()).await,
+            expected,
+        ) {
+            (Ok(completed), Some(count)) => assert_eq!(completed.values.len(), count),
+            (Err(error), None) => assert_matches!(error.kind, ErrorKind::InvalidResponse(_)),
+            (result, _) => panic!("{result:?}"),
+        }
+    }
+}
 
 /// A server that grants tool changes, sends these messages, and closes the stream.
 async fn subscribe(messages: Vec<Value>) -> (FakeServer, ChangeStream) {

@@ -1,11 +1,12 @@
 //! `@modelcontextprotocol/server-everything`, revision 2025-11-25, over standard input and output.
 
-use crate::server::{EVERYTHING, Target};
+use crate::server::Target;
 use crate::user::{MODEL_TEXT, User};
-use refrain_client::wire::{ResourceContents, ToolResult};
-use refrain_client::{AskAnswer, Client};
-use refrain_testkit::net::tools::install;
+use refrain_client::wire::{Filter, Reference, ResourceContents, ToolResult};
+use refrain_client::{AskAnswer, Client, ServerChange};
+use refrain_testkit::net::programs::EVERYTHING;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -14,7 +15,6 @@ use tokio::time::timeout;
 const TEST_TIME: Duration = Duration::from_secs(120);
 
 async fn connect(user: &User) -> Client {
-    install().await;
     let client = Target::Stdio(EVERYTHING).connect(user.client());
     let client = timeout(TEST_TIME, client)
         .await
@@ -138,6 +138,28 @@ async fn sampling_and_roots_are_answered() {
     assert!(user.take_asked()[0].contains("Which wine?"));
     let text = call(&client, "get-roots-list", json!({})).await;
     assert!(text.contains("the garden"), "{text}");
+}
+
+#[tokio::test]
+async fn changes_and_completions_work() {
+    let client = connect(&User::default()).await;
+    let resources = client.resources().await.expect("there are resources");
+    let wanted = Filter {
+        uris: vec![resources[0].uri.clone()],
+        ..Filter::default()
+    };
+    let mut changes = client.listen(&wanted).await.expect("a subscription");
+    assert_eq!(*changes.granted(), wanted);
+    call(&client, "toggle-subscriber-updates", json!({})).await;
+    let change = timeout(TEST_TIME, changes.next()).await;
+    let change = change.expect("a change in time").expect("a change");
+    assert_eq!(change, Some(ServerChange::Resource(wanted.uris[0].clone())));
+
+    let prompt = Reference::Prompt("completable-prompt".into());
+    let context = BTreeMap::from([("department".to_owned(), "Sales".to_owned())]);
+    let completed = client.complete(&prompt, "name", "E", &context).await;
+    assert_eq!(completed.expect("suggestions").values, ["Eve"]);
+    client.ping().await.expect("a pong");
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Lists and server descriptions as the servers sent them.
 
-use crate::server::{Program, Target};
+use crate::server::Target;
 use refrain_client::{Client, WireMessage};
+use refrain_testkit::net::programs::Program;
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::{Arc, Mutex};

@@ -9,7 +9,10 @@ mod restaurant;
 mod server;
 mod user;
 
-use server::{LEGACY, NPM, PYTHON, Program, RMCP, Target};
+use refrain_testkit::net::programs::{
+    EVERYTHING, FASTMCP, LEGACY_NPM, LEGACY_PYTHON, NPM, PYTHON, Program, RMCP,
+};
+use server::{HttpServer, Target};
 
 /// The expected properties of a restaurant server.
 struct Expected {
@@ -29,19 +32,25 @@ impl Expected {
             asks_inline: false,
         }
     }
+
+    const fn legacy(name: &'static str) -> Self {
+        Self {
+            revision: "2025-11-25",
+            name,
+            asks_inline: true,
+        }
+    }
 }
 
 const NPM_EXPECTED: Expected = Expected::modern("npm-restaurant");
 const PYTHON_EXPECTED: Expected = Expected::modern("python-restaurant");
 const RMCP_EXPECTED: Expected = Expected::modern("rmcp-restaurant");
-const LEGACY_EXPECTED: Expected = Expected {
-    revision: "2025-11-25",
-    name: "legacy-restaurant",
-    asks_inline: true,
-};
+const FASTMCP_EXPECTED: Expected = Expected::modern("fastmcp-restaurant");
+const LEGACY_EXPECTED: Expected = Expected::legacy("legacy-restaurant");
+const LEGACY_NPM_EXPECTED: Expected = Expected::legacy("legacy-npm-restaurant");
 
 async fn over_http(program: Program, expected: &Expected) {
-    let server = program.listen().await;
+    let server = HttpServer::start(program, "--http").await;
     restaurant::check_all(&server.target(), expected).await;
 }
 
@@ -80,18 +89,44 @@ async fn rmcp_over_stdio() {
 }
 
 #[tokio::test]
+async fn fastmcp_over_http() {
+    over_http(FASTMCP, &FASTMCP_EXPECTED).await;
+}
+
+#[tokio::test]
+async fn fastmcp_over_stdio() {
+    over_stdio(FASTMCP, &FASTMCP_EXPECTED).await;
+}
+
+#[tokio::test]
+async fn legacy_npm_over_http() {
+    over_http(LEGACY_NPM, &LEGACY_NPM_EXPECTED).await;
+}
+
+#[tokio::test]
+async fn legacy_npm_over_stdio() {
+    over_stdio(LEGACY_NPM, &LEGACY_NPM_EXPECTED).await;
+}
+
+#[tokio::test]
 async fn legacy_over_http() {
-    over_http(LEGACY, &LEGACY_EXPECTED).await;
+    over_http(LEGACY_PYTHON, &LEGACY_EXPECTED).await;
+}
+
+#[tokio::test]
+async fn legacy_over_http_sse() {
+    let server = HttpServer::start(LEGACY_PYTHON, "--sse").await;
+    restaurant::check_all(&server.target(), &LEGACY_EXPECTED).await;
 }
 
 #[tokio::test]
 async fn legacy_over_stdio() {
-    over_stdio(LEGACY, &LEGACY_EXPECTED).await;
+    over_stdio(LEGACY_PYTHON, &LEGACY_EXPECTED).await;
 }
 
 #[tokio::test]
 async fn lists_of_everything_are_kept_as_sent() {
-    lists::check_kept(server::EVERYTHING).await;
+    lists::check_kept(EVERYTHING).await;
 }
 
 #[tokio::test]
@@ -101,5 +136,5 @@ async fn lists_of_python_are_kept_as_sent() {
 
 #[tokio::test]
 async fn lists_of_legacy_are_kept_as_sent() {
-    lists::check_kept(LEGACY).await;
+    lists::check_kept(LEGACY_PYTHON).await;
 }

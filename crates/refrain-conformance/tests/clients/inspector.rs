@@ -2,14 +2,13 @@
 
 mod calls;
 mod extras;
-mod mcpdo;
 mod rounds;
 
 use crate::names::CHECKS;
 use crate::server::{HttpServer, PROGRAM, STDIO};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use mcpdo::Mcpdo;
+use refrain_testkit::net::mcpdo::Mcpdo;
 use refrain_testkit::net::tools::install;
 use serde_json::Value;
 use std::collections::BTreeSet;

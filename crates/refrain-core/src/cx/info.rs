@@ -128,4 +128,22 @@ impl Cx {
             serde_json::from_str(declared).ok()?;
         all.remove(name)
     }
+
+    /// Returns the members of the request's `_meta` that neither the protocol nor Refrain reserves, so that a proxy can
+    /// forward them. In a task or a live call they are those of the request that started it.
+    ///
+    /// Left out are `progressToken`, the trace context, and keys with the prefix `refrain` or a prefix of the protocol, such
+    /// as `io.modelcontextprotocol`.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # fn example(cx: &Cx) -> Option<serde_json::Value> {
+    /// cx.meta().remove("com.example/tenant")
+    /// # }
+    /// ```
+    pub fn meta(&self) -> serde_json::Map<String, serde_json::Value> {
+        let sent = self.shared.env.meta.as_deref();
+        let sent = sent.map(serde_json::from_str);
+        sent.and_then(Result::ok).unwrap_or_default()
+    }
 }

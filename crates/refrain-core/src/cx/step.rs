@@ -165,7 +165,7 @@ fn finish(
         state.running -= 1;
     }
     let outcome = match retryable(&outcome) {
-        Some(error) if state.is_task() => {
+        Some(error) if state.can_retry() => {
             state.retry = Some(Box::new(error));
             return StepAction::Stop;
         }

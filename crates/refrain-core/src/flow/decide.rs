@@ -3,6 +3,7 @@
 use super::driver::{End, Event};
 use super::slot::{Phase, Slot};
 use super::state::{FlowState, Shared};
+use super::task::PublishHome;
 use super::waker::FlowWaker;
 use super::{AfterWrite, Suspension};
 use crate::limited_event;
@@ -121,7 +122,8 @@ impl Decider<'_> {
             );
             state.set_fault(message, false);
         }
-        let new_round = state.is_in_memory() && state.has_new_asks();
+        let counts_rounds = state.publish_home() == Some(PublishHome::Memory);
+        let new_round = counts_rounds && state.has_new_asks();
         state.exceeds_limit(asks, limits, new_round)
     }
 

@@ -214,7 +214,7 @@ impl Flow {
     fn note_failure(&self, event: &Event) {
         if matches!(event, Event::Ended(End::Fault(_) | End::Panicked(_))) {
             let mut state = self.shared.lock();
-            state.call_ended |= !state.is_task();
+            state.call_ended |= !state.can_retry();
         }
     }
 
@@ -292,7 +292,8 @@ impl Flow {
                 Event::Ended(End::Complete(body))
             }
             Err(error) => {
-                state.call_ended = !(state.is_task() && matches!(error.kind(), ErrorKind::Retry));
+                let is_retried = state.can_retry() && matches!(error.kind(), ErrorKind::Retry);
+                state.call_ended = !is_retried;
                 Event::Ended(End::Failed(error))
             }
         }

@@ -15,6 +15,8 @@ pub struct Env {
     pub capabilities: Capabilities,
     /// The extensions that the client declared, as a JSON object with their settings.
     pub extensions: Option<Arc<str>>,
+    /// The members of the request's `_meta` that are not reserved, as a JSON object.
+    pub meta: Option<Arc<str>>,
     /// The minimum level of log messages for the client, if it wants any.
     pub log_level: Option<LogLevel>,
     /// Whether the client wants progress reports.

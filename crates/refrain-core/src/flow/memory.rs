@@ -2,19 +2,22 @@
 //!
 //! A live flow publishes its asks as a task does. It is not written, handed on or retried, and it sends progress and
 //! logs. New asks count as rounds, so that a handler has the same limits in every home.
+//!
+//! A live flow can become a task. It still stays in memory and is neither handed on nor retried, but its asks and its end
+//! are written.
 
 use super::driver::Flow;
 use super::start::Start;
 use super::state::FlowState;
+use super::task::PublishHome;
 use crate::AskError;
 use crate::journal::{PendingAsk, StoredOutcome};
 
 impl FlowState {
     /// Returns whether the home of this flow is memory.
     pub(crate) fn is_in_memory(&self) -> bool {
-        self.publishing
-            .as_ref()
-            .is_some_and(|publishing| publishing.in_memory)
+        let home = self.publish_home();
+        matches!(home, Some(PublishHome::Memory | PublishHome::MemoryTask))
     }
 
     /// Returns whether asks are published while the handler continues.
@@ -26,7 +29,7 @@ impl FlowState {
 impl Start {
     /// Makes memory the home of the flow.
     pub fn in_memory(mut self) -> Self {
-        self.publishing.get_or_insert_default().in_memory = true;
+        self.publishing.get_or_insert_default().home = PublishHome::Memory;
         self
     }
 }

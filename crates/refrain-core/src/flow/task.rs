@@ -1,7 +1,7 @@
 //! Tasks: flows whose home is a store.
 //!
-//! Invariant: all delivered entries are written before a step starts, an ask is published, or the flow rests or ends.
-//! So a crash between two writes loses only work without visible effects.
+//! Invariant: all delivered entries are written before a step starts, an ask is published, or the flow is suspended or
+//! ends. So a crash between two writes loses only work without visible effects.
 //!
 //! An ask is published as soon as it is made, while other branches of the handler continue. Each ask of a task has a
 //! unique wire key; a repeated ask gets another key.
@@ -23,8 +23,7 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 /// The published asks and the written progress of a flow whose home is a store or memory.
 #[derive(Debug, Default)]
 pub(crate) struct PublishState {
-    /// Whether the home is memory: the flow is not written, see [`memory`](super::memory).
-    pub(super) in_memory: bool,
+    pub(super) home: PublishHome,
     /// The number of entries that are written or being written.
     pub(super) written: usize,
     /// Published asks without an answer.
@@ -39,6 +38,18 @@ pub(crate) struct PublishState {
     pub(super) writing: Option<Vec<SlotId>>,
     /// `moves` when rest was last reported, and `may_progress` of that report.
     pub(super) rested_at: Option<(u64, bool)>,
+}
+
+/// The home of a flow that publishes its asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PublishHome {
+    /// A store: the flow is a task.
+    #[default]
+    Store,
+    /// Memory: the flow is not written, see [`memory`](super::memory).
+    Memory,
+    /// Memory, although the flow is a task: only its asks and its end are written.
+    MemoryTask,
 }
 
 /// The published asks that a write withdraws unless they are open.
@@ -89,10 +100,18 @@ impl PublishState {
 }
 
 impl FlowState {
+    pub(super) fn publish_home(&self) -> Option<PublishHome> {
+        self.publishing.as_ref().map(|publishing| publishing.home)
+    }
+
     pub(crate) fn is_task(&self) -> bool {
-        self.publishing
-            .as_ref()
-            .is_some_and(|publishing| !publishing.in_memory)
+        let home = self.publish_home();
+        matches!(home, Some(PublishHome::Store | PublishHome::MemoryTask))
+    }
+
+    /// Returns whether a failed attempt can be repeated, since the flow is written.
+    pub(crate) fn can_retry(&self) -> bool {
+        self.publish_home() == Some(PublishHome::Store)
     }
 
     /// Records a checkpoint, and returns whether a task must write it now.
@@ -100,7 +119,7 @@ impl FlowState {
         let publishing = self
             .publishing
             .as_mut()
-            .filter(|publishing| !publishing.in_memory);
+            .filter(|publishing| publishing.home == PublishHome::Store);
         publishing.is_some_and(|publishing| {
             publishing.new_checkpoint = true;
             let since = micros(source.now()).abs_diff(publishing.written_at);
@@ -111,7 +130,12 @@ impl FlowState {
     /// Returns whether a task has progress that is not written.
     pub(crate) fn has_unwritten_progress(&self) -> bool {
         self.publishing.as_ref().is_some_and(|publishing| {
-            !publishing.in_memory && (self.has_progress(publishing) || publishing.writing.is_some())
+            let has_progress = match publishing.home {
+                PublishHome::Store => self.has_progress(publishing),
+                PublishHome::Memory => return false,
+                PublishHome::MemoryTask => !publishing.taken.is_empty(),
+            };
+            has_progress || publishing.writing.is_some()
         })
     }
 
@@ -358,7 +382,8 @@ impl Shared {
         let mut state = self.lock();
         let changes = state.ask_changes(withdraw);
         // New asks of a flow in memory count as a round, as they do in other homes.
-        state.journal.round += u32::from(state.is_in_memory() && !changes.new.is_empty());
+        let counts_rounds = state.publish_home() == Some(PublishHome::Memory);
+        state.journal.round += u32::from(counts_rounds && !changes.new.is_empty());
         state.write(self.flow, now, then, changes)
     }
 }
@@ -388,14 +413,18 @@ impl Flow {
     }
 
     /// Makes the flow a task whose snapshot is stored. From now on it reports [`Event::Write`](super::Event::Write).
-    /// `deadline` is the expiry of the task, in seconds since 1970.
+    /// `deadline` is the expiry of the task, in seconds since 1970. A flow in memory stays there: it is never handed on or
+    /// retried, and its open asks are published again.
     pub fn become_task(&mut self, stored: &Detachment, deadline: u64) {
-        let publishing = PublishState {
+        let mut publishing = PublishState {
             written: stored.written,
             written_at: micros(self.shared.env.source.now()),
             ..PublishState::default()
         };
         self.change(|state| {
+            if state.is_in_memory() {
+                publishing.home = PublishHome::MemoryTask;
+            }
             state.deadline = state.deadline.max(deadline);
             state.publishing = Some(Box::new(publishing));
             state.notes.clear();

@@ -7,7 +7,7 @@
 //! | retiring | yes, until its last token expires | no |
 //!
 //! In a file, each key is a line `ID STATE SECRET`; empty lines and lines that start with `#` are ignored. In an
-//! environment variable, keys are separated by commas.
+//! environment variable, commas may replace the line breaks.
 
 use crate::Source;
 use base64::Engine;

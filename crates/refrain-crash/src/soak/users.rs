@@ -100,10 +100,7 @@ impl User {
             let Some(client) = self.connect(home).await else {
                 continue;
             };
-            // If a legacy session is taken over by an instance that is killed too, its calls wait for the client's
-            // deadline (see `docs/operate/legacy-clients.md`, "Streams"). So each of them has its own session.
-            let most = if home == CallHome::Legacy { 1 } else { 10 };
-            let calls = self.random.lock().u8(1..=most);
+            let calls = self.random.lock().u8(1..=10);
             for _ in 0..calls {
                 if !self.soak.is_over() {
                     self.call(home, &client).await;
@@ -256,10 +253,12 @@ fn is_lost(error: &Error) -> bool {
     match &error.kind {
         ErrorKind::ConnectionLost(_) | ErrorKind::Unreachable { .. } => true,
         ErrorKind::Rpc(failure) => {
-            failure.is_call_over()
-                || failure
-                    .message
-                    .starts_with("another instance holds this call")
+            let lost = [
+                "another instance holds this call",
+                // The call's first response was lost with its instance.
+                "a call with this call id already started",
+            ];
+            failure.is_call_over() || lost.iter().any(|it| failure.message.starts_with(it))
         }
         // The answer did not reach the call.
         ErrorKind::Unanswered(asks) => asks.iter().any(|it| it.why.contains("the call was lost")),

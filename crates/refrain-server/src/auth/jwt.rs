@@ -12,7 +12,7 @@ use dpop::{ProofError, ProofTarget, ProofVerifier};
 use fetch::JwksDocument;
 use http::{HeaderMap, HeaderName, Method};
 use jsonwebtoken::crypto::aws_lc;
-use keys::{KeyCache, KeySource};
+use keys::{KeyCache, KeyReadError, KeySource};
 use refrain_core::Principal;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -287,7 +287,10 @@ impl JwtVerifierBuilder {
         let max_age = self.max_age.unwrap_or(max_age);
         let keys = KeyCache::new(source, max_age, self.interval.unwrap_or(interval));
         if let (Err(error), Jwks::File(path)) = (keys.read_file(), self.jwks) {
-            let reason = error.to_string();
+            let reason = match error {
+                KeyReadError::File { error, .. } => error.to_string(),
+                error => error.to_string(),
+            };
             return Err(JwtVerifierError::File { path, reason });
         }
         // Otherwise the library panics if another crate enables a second provider.

@@ -39,9 +39,6 @@ pub enum BuildError {
         /// The tool.
         tool: String,
     },
-    /// A live tool cannot become a task.
-    #[error("tool {0:?} is live and cannot become a task: remove .live() or the task option")]
-    LiveTask(String),
     /// The advertised URL is invalid.
     #[error("invalid advertised URL {url:?}: {reason}")]
     Advertise {
@@ -50,6 +47,19 @@ pub enum BuildError {
         /// Why it is invalid.
         reason: HttpUrlError,
     },
+    /// The URL of a peer is invalid.
+    #[error("invalid URL of a peer {url:?}: {reason}")]
+    Peer {
+        /// The URL.
+        url: String,
+        /// Why it is invalid.
+        reason: HttpUrlError,
+    },
+    /// The peers do not contain this instance.
+    #[error(
+        "the peers must contain the advertised URL of this instance: set it with .advertise(..)"
+    )]
+    NotAmongPeers,
     /// Without shared keys, other instances cannot open the advertised URL.
     #[error("an advertised URL requires keys that all instances share: set them with .keys(..)")]
     AdvertiseNeedsKeys,

@@ -7,19 +7,20 @@ macro_rules! entry {
         impl $type {
             /// Sets the title for display.
             pub fn title(mut self, title: impl Into<String>) -> Self {
-                self.info.title = Some(title.into());
+                self.info.set("title", |info| info.title = Some(title.into()));
                 self
             }
 
             /// Sets the description, which helps models and people to choose.
             pub fn describe(mut self, description: impl Into<String>) -> Self {
-                self.info.description = Some(description.into());
+                let description = Some(description.into());
+                self.info.set("description", |info| info.description = description);
                 self
             }
 
             /// Adds an icon.
             pub fn icon(mut self, icon: refrain_wire::Icon) -> Self {
-                self.info.icons.push(icon);
+                self.info.set("icons", |info| info.icons.push(icon));
                 self
             }
 
@@ -29,8 +30,10 @@ macro_rules! entry {
                 key: impl Into<String>,
                 value: impl Into<serde_json::Value>,
             ) -> Self {
-                let meta = self.info.meta.get_or_insert_default();
-                meta.insert(key.into(), value.into());
+                self.info.set("_meta", |info| {
+                    let meta = info.meta.get_or_insert_default();
+                    meta.insert(key.into(), value.into());
+                });
                 self
             }
 
@@ -39,6 +42,18 @@ macro_rules! entry {
             /// not checked.
             pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
                 self.entry.scopes.extend(scopes.into_iter().map(Into::into));
+                self
+            }
+
+            /// Runs all calls of one caller on the same instance, for handlers with state in memory. The instance is chosen
+            /// from the [`peers`](crate::ServerBuilder::peers) by the principal, and other instances relay the request to it. If
+            /// it cannot be reached, the next one takes over, without that state. Without peers, calls run where they
+            /// arrive.
+            ///
+            /// The calls of a legacy session run on the instance that holds the session. A task that is not live may be
+            /// continued by any instance. All anonymous callers are one principal.
+            pub fn pin_to_caller(mut self) -> Self {
+                self.entry.pin = Some(crate::catalog::Pin::Caller);
                 self
             }
         }
@@ -92,13 +107,16 @@ macro_rules! content {
         impl $type {
             /// Sets the media type of the content.
             pub fn mime_type(mut self, mime_type: impl Into<String>) -> Self {
-                self.info.mime_type = Some(mime_type.into());
+                let mime_type = Some(mime_type.into());
+                self.info.set("mimeType", |info| info.mime_type = mime_type);
                 self
             }
 
             /// Sets hints for the client: audience, priority and time of the last change.
             pub fn annotations(mut self, annotations: refrain_wire::Annotations) -> Self {
-                self.info.annotations = Some(annotations);
+                let annotations = Some(annotations);
+                self.info
+                    .set("annotations", |info| info.annotations = annotations);
                 self
             }
 

@@ -79,6 +79,13 @@ impl Changes {
         self.remove(Listing::ResourceTemplates, uri_template)
     }
 
+    /// These changes and then the others.
+    pub(crate) fn and(mut self, others: Self) -> Self {
+        self.added.extend(others.added);
+        self.removed.extend(others.removed);
+        self
+    }
+
     fn add(mut self, added: AddedEntry) -> Self {
         self.added.push(added);
         self

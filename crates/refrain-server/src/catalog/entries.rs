@@ -57,7 +57,8 @@ impl ChangedLists {
 
 pub(crate) struct RegisteredTool {
     pub(crate) tool: Arc<Tool>,
-    pub(crate) arguments: Validator,
+    /// `None` if the arguments are not checked.
+    pub(crate) arguments: Option<Validator>,
     pub(crate) output: Option<Arc<Validator>>,
     pub(crate) headers: ParamHeaders,
 }
@@ -129,12 +130,14 @@ impl Entries {
             jsonschema::validator_for(schema)
                 .map_err(|error| schema_error(which, error.to_string()))
         };
-        let arguments = validator("input", &tool.info.input_schema)?;
-        if tool.info.input_schema["type"] != "object" {
+        let input = Some(&tool.info.input_schema).filter(|_| tool.checks.input);
+        let arguments = input.map(|schema| validator("input", schema)).transpose()?;
+        if input.is_some_and(|schema| schema["type"] != "object") {
             let reason = r#"its root must have "type": "object""#;
             return Err(schema_error("input", reason.into()));
         }
         let output = tool.info.output_schema.as_ref();
+        let output = output.filter(|_| tool.checks.output);
         let output = output
             .map(|schema| validator("output", schema))
             .transpose()?;

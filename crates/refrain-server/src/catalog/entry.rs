@@ -10,8 +10,18 @@ use crate::metrics::TargetCounts;
 use refrain_wire::{Cache, CallKind};
 use std::sync::{Arc, OnceLock};
 
+/// What decides which instance runs a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pin {
+    Caller,
+    /// A handle in the argument with this name.
+    Handle(String),
+}
+
 pub(crate) struct CatalogEntry {
     pub(crate) scopes: Vec<String>,
+    /// `None` if any instance may run a call.
+    pub(crate) pin: Option<Pin>,
     pub(crate) start: ErasedHandler,
     /// For prompts and resource templates.
     pub(crate) text_fields: TextFields,
@@ -28,6 +38,7 @@ impl CatalogEntry {
     pub(super) fn new<M, K, H: Handler<M, K>>(handler: H) -> Self {
         Self {
             scopes: Vec::new(),
+            pin: None,
             start: erase(handler),
             text_fields: TextFields::default(),
             completers: Completers::new(),

@@ -4,15 +4,17 @@ use super::builder_macros::{completed, entry};
 use super::coerce::TextFields;
 use super::complete::{Completers, from_list};
 use super::entry::CatalogEntry;
+use super::listed::Listed;
 use crate::handler::Handler;
 use crate::reply::PromptCall;
+use refrain_wire::client::AsSent;
 use refrain_wire::{PromptArgument, PromptInfo};
 use serde_json::Value;
 use std::future::Future;
 
 /// A prompt: a name, a description and a handler.
 pub struct Prompt {
-    pub(crate) info: PromptInfo,
+    pub(crate) info: Listed<PromptInfo>,
     pub(crate) entry: CatalogEntry,
 }
 
@@ -26,7 +28,8 @@ impl Prompt {
                 name: name.into(),
                 arguments: arguments(&schema),
                 ..PromptInfo::default()
-            },
+            }
+            .into(),
             entry: CatalogEntry {
                 text_fields: TextFields::new(&schema),
                 completers: choices(&schema),
@@ -38,6 +41,14 @@ impl Prompt {
     /// The prompt's entry in `prompts/list`.
     pub fn info(&self) -> &PromptInfo {
         &self.info
+    }
+
+    /// Lists the prompt with all members that another server sent, known or not, under the name of this prompt; see
+    /// [`Tool::listing`](crate::Tool::listing).
+    pub fn listing(mut self, entry: &AsSent<PromptInfo>) -> Self {
+        let name = self.info.name.clone();
+        self.info = Listed::as_sent(entry, &["name"], |info| info.name = name);
+        self
     }
 
     pub(crate) fn has_argument(&self, name: &str) -> bool {

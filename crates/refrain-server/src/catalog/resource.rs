@@ -3,20 +3,22 @@
 use super::builder_macros::{completed, content, entry};
 use super::coerce::TextFields;
 use super::entry::CatalogEntry;
+use super::listed::Listed;
 use crate::handler::Handler;
 use crate::reply::ReadCall;
+use refrain_wire::client::AsSent;
 use refrain_wire::{ResourceInfo, ResourceTemplateInfo};
 use std::future::Future;
 
 /// A resource: a URI, a name and a handler that reads it.
 pub struct Resource {
-    pub(crate) info: ResourceInfo,
+    pub(crate) info: Listed<ResourceInfo>,
     pub(crate) entry: CatalogEntry,
 }
 
 /// A resource template: a URI with `{variables}`, which are the handler's arguments.
 pub struct ResourceTemplate {
-    pub(crate) info: ResourceTemplateInfo,
+    pub(crate) info: Listed<ResourceTemplateInfo>,
     pub(crate) entry: CatalogEntry,
 }
 
@@ -32,14 +34,25 @@ impl Resource {
                 uri: uri.into(),
                 name: name.into(),
                 ..ResourceInfo::default()
-            },
+            }
+            .into(),
             entry: CatalogEntry::new(handler),
         }
     }
 
     /// Sets the size in bytes for `resources/list`.
     pub fn size(mut self, bytes: u64) -> Self {
-        self.info.size = Some(bytes);
+        self.info.set("size", |info| info.size = Some(bytes));
+        self
+    }
+
+    /// Lists the resource with all members that another server sent, known or not, under the URI and name of this resource;
+    /// see [`Tool::listing`](crate::Tool::listing).
+    pub fn listing(mut self, entry: &AsSent<ResourceInfo>) -> Self {
+        let (uri, name) = (self.info.uri.clone(), self.info.name.clone());
+        self.info = Listed::as_sent(entry, &["uri", "name"], |info| {
+            (info.uri, info.name) = (uri, name);
+        });
         self
     }
 }
@@ -114,12 +127,23 @@ impl ResourceTemplate {
                 uri_template: uri_template.into(),
                 name: name.into(),
                 ..ResourceTemplateInfo::default()
-            },
+            }
+            .into(),
             entry: CatalogEntry {
                 text_fields: TextFields::new(&H::schema().unwrap_or_default()),
                 ..CatalogEntry::new(handler)
             },
         }
+    }
+
+    /// Lists the template with all members that another server sent, known or not, under the URI template and name of this
+    /// template; see [`Tool::listing`](crate::Tool::listing).
+    pub fn listing(mut self, entry: &AsSent<ResourceTemplateInfo>) -> Self {
+        let (uri, name) = (self.info.uri_template.clone(), self.info.name.clone());
+        self.info = Listed::as_sent(entry, &["uriTemplate", "name"], |info| {
+            (info.uri_template, info.name) = (uri, name);
+        });
+        self
     }
 }
 

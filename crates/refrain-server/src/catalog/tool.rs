@@ -2,10 +2,12 @@
 
 use super::Rules;
 use super::builder_macros::entry;
-use super::entry::CatalogEntry;
+use super::entry::{CatalogEntry, Pin};
+use super::listed::Listed;
 use crate::builder::BuildError;
 use crate::handler::Handler;
 use crate::reply::ToolCall;
+use refrain_wire::client::AsSent;
 use refrain_wire::{TaskSupport, ToolAnnotations, ToolInfo};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -24,13 +26,22 @@ use std::time::Duration;
 /// assert_eq!(tool.info().name, "ping");
 /// ```
 pub struct Tool {
-    pub(crate) info: ToolInfo,
+    pub(crate) info: Listed<ToolInfo>,
     pub(crate) version: Arc<str>,
     pub(crate) once: bool,
     pub(crate) single_use: bool,
     pub(crate) task: TaskPolicy,
     pub(crate) live: bool,
+    pub(crate) round_time: Option<Duration>,
+    pub(super) checks: SchemaChecks,
     pub(crate) entry: CatalogEntry,
+}
+
+/// The schemas that calls are checked against. Those of another server's entry are only listed.
+#[derive(Clone, Copy)]
+pub(super) struct SchemaChecks {
+    pub(super) input: bool,
+    pub(super) output: bool,
 }
 
 impl Tool {
@@ -43,12 +54,18 @@ impl Tool {
                 input_schema: H::schema().unwrap_or_else(none),
                 output_schema: H::output_schema(),
                 ..ToolInfo::default()
-            },
+            }
+            .into(),
             version: "1".into(),
             once: false,
             single_use: false,
             task: TaskPolicy::default(),
             live: false,
+            round_time: None,
+            checks: SchemaChecks {
+                input: true,
+                output: true,
+            },
             entry: CatalogEntry::new(handler),
         }
     }
@@ -56,6 +73,45 @@ impl Tool {
     /// The tool's entry in `tools/list`.
     pub fn info(&self) -> &ToolInfo {
         &self.info
+    }
+
+    /// Lists the tool with all members that another server sent, known or not, under the name of this tool. Tools for
+    /// proxies use this. Methods that set single members change the entry when they are called afterwards.
+    ///
+    /// The schemas of the other server are listed but not applied: it checks its arguments itself, and results pass
+    /// unchecked. [`input_schema`](Self::input_schema) and [`output_schema`](Self::output_schema) set schemas that are
+    /// applied. Headers for arguments (`x-mcp-header`) are checked, because clients send them to this server. The other
+    /// server's `execution.taskSupport` is left out, because this server decides about tasks.
+    ///
+    /// ```
+    /// use refrain::prelude::*;
+    /// use refrain::runtime::wire::ToolInfo;
+    /// use refrain::runtime::wire::client::AsSent;
+    /// use refrain::server::RawResult;
+    /// use serde_json::{Map, Value};
+    ///
+    /// async fn proxy(_: Cx, arguments: Map<String, Value>) -> Result<RawResult> {
+    ///     // Call the other server with the arguments, and return its result.
+    /// #   drop(arguments);
+    ///     Ok(RawResult(Map::new()))
+    /// }
+    ///
+    /// let sent = r#"{"name": "add", "inputSchema": {"type": "object"}, "x-cost": 3}"#;
+    /// let entry: AsSent<ToolInfo> = AsSent::read(serde_json::from_str(sent)?)?;
+    /// let tool = Tool::new("math.add", proxy).listing(&entry);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn listing(mut self, entry: &AsSent<ToolInfo>) -> Self {
+        let name = self.info.name.clone();
+        self.info = Listed::as_sent(entry, &["name"], |info| info.name = name);
+        self.info.change_foreign("execution", |execution| {
+            execution.shift_remove("taskSupport");
+        });
+        self.checks = SchemaChecks {
+            input: false,
+            output: false,
+        };
+        self
     }
 
     /// Sets the version of the tool, which tokens contain. Default "1".
@@ -66,20 +122,26 @@ impl Tool {
 
     /// Replaces the schema of the argument struct.
     pub fn input_schema(mut self, schema: Value) -> Self {
-        self.info.input_schema = schema;
+        self.info
+            .set("inputSchema", |info| info.input_schema = schema);
+        self.checks.input = true;
         self
     }
 
     /// Replaces the output schema of the handler's `Json<T>`. A call whose result does not match the schema fails, and the
     /// reason is logged.
     pub fn output_schema(mut self, schema: Value) -> Self {
-        self.info.output_schema = Some(schema);
+        self.info
+            .set("outputSchema", |info| info.output_schema = Some(schema));
+        self.checks.output = true;
         self
     }
 
     /// Sets hints about the effects of the tool.
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
-        self.info.annotations = Some(annotations);
+        let annotations = Some(annotations);
+        self.info
+            .set("annotations", |info| info.annotations = annotations);
         self
     }
 
@@ -97,9 +159,26 @@ impl Tool {
     }
 
     /// Keeps the handler in memory between rounds, so that it can be plain async code without steps. A call then depends on
-    /// the instance where it started; see [`advertise`](crate::ServerBuilder::advertise). A live tool cannot become a task.
+    /// the instance where it started; see [`advertise`](crate::ServerBuilder::advertise).
+    ///
+    /// A call that becomes a task stays in the memory of its instance too, and runs at most once: if the instance is lost or
+    /// shuts down before the handler ends, the task fails with "outcome unknown".
     pub fn live(mut self) -> Self {
         self.live = true;
+        self
+    }
+
+    /// Sets how long one round of this tool may take, instead of [`ServerLimits::round_time`](crate::ServerLimits::round_time).
+    pub fn round_time(mut self, time: Duration) -> Self {
+        self.round_time = Some(time);
+        self
+    }
+
+    /// Runs a call on the instance that made the handle in this argument; see
+    /// [`Server::seal_handle`](crate::Server::seal_handle). Other instances relay the request to it. If it is gone, the call
+    /// fails with an error that says that the state is lost. A call without the argument runs where it arrives.
+    pub fn pin_by_handle(mut self, argument: impl Into<String>) -> Self {
+        self.entry.pin = Some(Pin::Handle(argument.into()));
         self
     }
 
@@ -124,7 +203,7 @@ impl Tool {
         self
     }
 
-    /// Declares in `tools/list` that the handler may call `cx.detach()`. The call works without this declaration too.
+    /// Declares that the handler may call `cx.detach()`. Only a live tool needs this declaration for the call to work.
     pub fn detaches(mut self) -> Self {
         self.task.detaches = true;
         self
@@ -145,9 +224,6 @@ impl Tool {
 
     pub(super) fn check(&self, rules: &Rules) -> Result<(), BuildError> {
         let tool = self.info.name.clone();
-        if self.live && (self.task.always || self.task.after.is_some()) {
-            return Err(BuildError::LiveTask(tool));
-        }
         if self.task.required && !rules.has_task_store {
             return Err(BuildError::NeedsTaskStore { tool });
         }

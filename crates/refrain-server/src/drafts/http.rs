@@ -76,7 +76,16 @@ impl Responder for DraftService {
         match draft.accept(bytes, &message, context).await {
             Disposition::Response(response) => http.respond_with(response, Some(sent)).await,
             Disposition::Relay(id, relay) => {
-                Box::pin(http.relay_call(id, relay, headers, bytes, relayed)).await
+                let relaying = Box::pin(http.relay_call(id, relay, headers, bytes, relayed));
+                match relaying.await {
+                    Ok(response) => response,
+                    Err(caller) => {
+                        let context = Context::new(caller, sessions, false);
+                        let accepted = draft.accept(bytes, &message, context).await;
+                        let response = accepted.without_relay(&draft.server);
+                        http.respond_with(response, Some(sent)).await
+                    }
+                }
             }
         }
     }

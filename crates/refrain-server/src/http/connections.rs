@@ -1,7 +1,7 @@
 //! The open connections of a port: limits in total and per address, and idle connections.
 //!
-//! If the port is full, a new client takes the place of an idle connection of the address with the most connections. So
-//! one address, or a few, cannot keep others out.
+//! If the port is full, an idle connection of the address with the most connections is closed for a new client. So one
+//! address, or a few, cannot keep others out.
 
 #[cfg(feature = "http2")]
 use super::http2;
@@ -56,7 +56,8 @@ impl OpenConnections {
         Self {
             // An interval of zero panics.
             idle_check: tokio::time::interval(limits.idle_time.max(Duration::from_millis(1))),
-            limiter: Limiter::fixed("connections", limits.connections, limits.connections_each),
+            limiter: Limiter::fixed("connections", limits.connections, limits.connections_each)
+                .keeping(false),
             routes,
             tasks: JoinSet::new(),
             open: Vec::new(),

@@ -67,7 +67,9 @@ impl HttpService {
         match legacy.split_batch(&session, bytes) {
             Ok(None) => {}
             Ok(Some(batch)) => {
-                if !relayed && let Some(response) = self.relay_to_holder(&session, request).await {
+                if !relayed
+                    && let Some(response) = self.relay_to_holder(&session.holder, request).await
+                {
                     return response;
                 }
                 return self.respond_to_batch(&session, &batch, caller).await;
@@ -80,7 +82,7 @@ impl HttpService {
         let context = |relays| Context::new(caller.clone(), SessionContext::Open(&session), relays);
         let response = match server.accept(message.clone(), context(!relayed)).await {
             Disposition::Response(response) => response,
-            Disposition::Relay(id, to) => match self.relay_session(&to.holder, id, request).await {
+            Disposition::Relay(id, to) => match self.relay_session(&to.to, id, request).await {
                 Some(response) => return response,
                 None => server.handle_message(message, context(false)).await,
             },
@@ -163,8 +165,8 @@ impl HttpService {
         response: crate::MessageResponse,
     ) -> Response<Body> {
         let legacy = &self.server.0.legacy;
-        let id = response.id().map(|id| id.as_json().to_owned());
-        let purpose = id.map(Purpose::Call);
+        let id = response.id();
+        let purpose = id.map(|id| legacy.purpose_of_call(session, id.as_json()));
         let reader = legacy.stream(session, caller, vec![response], purpose.as_ref());
         if let Some(Some((MessageKind::Reply, reply))) = within(PROMPT_TIME, reader.peek()).await {
             legacy.forget_stream(&reader);
@@ -184,7 +186,12 @@ impl HttpService {
         for message in batch {
             let message = parse(message.get().as_bytes()).map(Incoming::Message);
             let context = Context::new(caller.clone(), SessionContext::Open(session), false);
-            responses.push(self.server.handle_message(message, context).await);
+            let response = self.server.handle_message(message, context).await;
+            if !response.is_call() {
+                // Nothing limits the lists of a batch, so other connections are served in between.
+                tokio::task::yield_now().await;
+            }
+            responses.push(response);
         }
         let is_retryable = |response: &crate::MessageResponse| {
             matches!(response.status(), Status::Forbidden(_) | Status::Busy)
@@ -244,7 +251,12 @@ impl HttpService {
                 caller: &caller,
                 legacy: true,
             };
-            if let Some(response) = self.relay_to_holder(&session, request).await {
+            let purpose = after.as_ref().and_then(|after| after.as_ref()?.purpose());
+            let holder = match purpose {
+                Some(Purpose::Call(call)) => legacy.holder_of_stream(&session, &call),
+                _ => session.holder.clone(),
+            };
+            if let Some(response) = self.relay_to_holder(&holder, request).await {
                 if parts.method == Method::DELETE && response.status().is_success() {
                     legacy.end(&session, caller.limit_key());
                 }

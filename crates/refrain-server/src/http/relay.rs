@@ -1,21 +1,23 @@
 //! Relayed requests over HTTP, in both directions.
 
 use super::{Body, BoxedResponse, HttpService, ROUND, json};
-use crate::legacy::{Session, lost_call};
-use crate::live::{call_gone, holder_unreachable};
+use crate::auth::Caller;
+use crate::legacy::lost_call;
+use crate::live::{call_gone, receiver_unreachable};
 use crate::metrics::{LiveCallEvent, Refusal};
 use crate::relay::{
-    Holder, LastEvent, PendingRelay, RelayAuthError, RelayClaims, RelayError, RelayRequest,
-    RelayStream, is_stream,
+    Holder, LastEvent, PendingRelay, Receiver, RelayAuthError, RelayClaims, RelayError,
+    RelayPurpose, RelayRequest, RelayStream, is_stream,
 };
 use crate::response::Disposition;
+use crate::rounds::state_lost;
 use crate::wire_recorder;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_core::limited_event;
 use refrain_wire::legacy;
 use refrain_wire::ratified::{write_error, write_reply};
-use refrain_wire::{Id, Reply, RpcError};
+use refrain_wire::{Id, Reply};
 
 /// The headers of a holder's response that are forwarded to the client.
 const FORWARDED_HEADERS: [HeaderName; 7] = [
@@ -52,7 +54,8 @@ impl HttpService {
         self.reject(Refusal::Forbidden, StatusCode::FORBIDDEN, reason)
     }
 
-    /// Relays a request to the holder of its live call. A relayed request is not relayed again.
+    /// Relays a call to the instance that must run it. A relayed request is not relayed again. Returns the caller if no
+    /// other instance can run the call, so that this one must.
     pub(crate) async fn relay_call(
         &self,
         id: Option<Id<'_>>,
@@ -60,12 +63,17 @@ impl HttpService {
         headers: &HeaderMap,
         body: &[u8],
         relayed: bool,
-    ) -> Response<Body> {
+    ) -> Result<Response<Body>, Caller> {
         if relayed {
             let response = Disposition::Relay(id, relay).without_relay(&self.server);
-            return self.respond_with(response, None).await;
+            return Ok(self.respond_with(response, None).await);
         }
-        let PendingRelay { holder, caller, .. } = *relay;
+        let PendingRelay {
+            permit: _permit,
+            mut to,
+            mut purpose,
+            caller,
+        } = *relay;
         let request = RelayRequest {
             method: &Method::POST,
             headers,
@@ -73,34 +81,41 @@ impl HttpService {
             caller: &caller,
             legacy: false,
         };
-        let (json, at) = (id.map(|id| id.as_json().to_owned()), holder.clone());
-        let last: LastEvent = Box::new(move |error| {
-            let mut out = Vec::with_capacity(256);
-            write_error(&mut out, json.as_deref(), &holder_unreachable(&at, &error));
-            Box::pin(std::future::ready(Some(out)))
-        });
-        let (count, error) = match self.relay(&holder, request, last).await {
-            Ok(response) => return response,
-            Err(RelayError::OtherInstance(StatusCode::MISDIRECTED_REQUEST)) => {
-                (LiveCallEvent::Gone, call_gone())
+        loop {
+            let last = last_event(id, to.clone());
+            let error = match self.relay(&to, &request, last).await {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
+            };
+            let metrics = &self.server.0.services.metrics;
+            if let RelayPurpose::Caller(others) = &mut purpose
+                && error.is_gone()
+            {
+                limited_event!(WARN, receiver = %to, %error, "peer gone, trying the next");
+                metrics.live(LiveCallEvent::RelayFailed);
+                if others.is_empty() {
+                    return Err(caller);
+                }
+                to = Receiver::Peer(others.remove(0));
+                continue;
             }
-            Err(error) => (
-                LiveCallEvent::RelayFailed,
-                holder_unreachable(&holder, &error),
-            ),
-        };
-        self.server.0.services.metrics.live(count);
-        self.live_error(id, error)
+            let (count, reply) = failed_relay(&to, &purpose, &error);
+            metrics.live(count);
+            return Ok(self.relay_failed(id, &reply));
+        }
     }
 
-    /// Relays a request without an id to the holder of its session. Returns `None` if it must be served here.
+    /// Relays a request of a legacy session without an id. Returns `None` if it must be served here.
     pub(super) async fn relay_to_holder(
         &self,
-        session: &Session,
+        holder: &Holder,
         request: RelayRequest<'_>,
     ) -> Option<Response<Body>> {
-        match self.server.0.relay.can_reach(&session.holder) {
-            true => self.relay_session(&session.holder, None, request).await,
+        match self.server.0.relay.can_reach(holder) {
+            true => {
+                let holder = holder.clone().into();
+                self.relay_session(&holder, None, request).await
+            }
             false => None,
         }
     }
@@ -108,12 +123,12 @@ impl HttpService {
     /// Relays a request of a legacy session. Returns `None` if the holder is gone and it must be served here.
     pub(super) async fn relay_session(
         &self,
-        holder: &Holder,
+        holder: &Receiver,
         id: Option<Id<'_>>,
         request: RelayRequest<'_>,
     ) -> Option<Response<Body>> {
         let last = self.legacy_last_event(holder, id);
-        let error = match self.relay(holder, request, last).await {
+        let error = match self.relay(holder, &request, last).await {
             Ok(response) => return Some(response),
             Err(error) => error,
         };
@@ -126,16 +141,16 @@ impl HttpService {
             limited_event!(WARN, %holder, %error, "holder gone, session taken over");
             return None;
         }
-        let error = holder_unreachable(holder, &error);
+        let error = receiver_unreachable(holder, &error);
         Some(match id {
-            Some(_) => self.live_error(id, error),
+            Some(_) => self.relay_failed(id, &Reply::Error(error)),
             None => self.busy(None, &error),
         })
     }
 
     /// The last event of an interrupted stream of a legacy session: a "call lost" error if the holder is gone. Otherwise
     /// the client can resume the stream.
-    fn legacy_last_event(&self, holder: &Holder, id: Option<Id<'_>>) -> LastEvent {
+    fn legacy_last_event(&self, holder: &Receiver, id: Option<Id<'_>>) -> LastEvent {
         let (relay, holder) = (self.server.0.relay.clone(), holder.clone());
         let id = id.map(|id| id.as_json().to_owned());
         Box::new(move |error| {
@@ -155,11 +170,11 @@ impl HttpService {
 
     async fn relay(
         &self,
-        holder: &Holder,
-        request: RelayRequest<'_>,
+        to: &Receiver,
+        request: &RelayRequest<'_>,
         last: LastEvent,
     ) -> Result<Response<Body>, RelayError> {
-        let (head, body) = self.server.0.relay.send(holder, request).await?;
+        let (head, body) = self.server.0.relay.send(to, request).await?;
         let mut response = Response::new(if is_stream(head.headers()) {
             Body::relayed(RelayStream::new(body, last))
         } else {
@@ -179,11 +194,45 @@ impl HttpService {
         Ok(response)
     }
 
-    /// The error of a live call, sent as a reply with HTTP status 200.
-    fn live_error(&self, id: Option<Id<'_>>, error: RpcError) -> Response<Body> {
+    /// The reply to a call that could not be relayed, sent with HTTP status 200.
+    fn relay_failed(&self, id: Option<Id<'_>>, reply: &Reply) -> Response<Body> {
         let mut out = Vec::with_capacity(512);
-        let info = &self.server.0.services.info;
-        write_reply(&mut out, id, &Reply::Error(error), info);
+        write_reply(&mut out, id, reply, &self.server.0.services.info);
         json(out.into())
     }
+}
+
+/// The label and the reply of a call that its receiver did not answer.
+fn failed_relay(
+    to: &Receiver,
+    purpose: &RelayPurpose,
+    error: &RelayError,
+) -> (LiveCallEvent, Reply) {
+    match (purpose, error) {
+        (RelayPurpose::Handle, error) if error.is_gone() => {
+            limited_event!(WARN, receiver = %to, %error, "holder of a handle gone");
+            (LiveCallEvent::Gone, state_lost())
+        }
+        (RelayPurpose::Held, RelayError::OtherInstance(StatusCode::MISDIRECTED_REQUEST)) => {
+            (LiveCallEvent::Gone, Reply::Error(call_gone()))
+        }
+        _ => {
+            let error = receiver_unreachable(to, error);
+            (LiveCallEvent::RelayFailed, Reply::Error(error))
+        }
+    }
+}
+
+/// The last event of an interrupted stream of a call: an error.
+fn last_event(id: Option<Id<'_>>, from: Receiver) -> LastEvent {
+    let id = id.map(|id| id.as_json().to_owned());
+    Box::new(move |error| {
+        let mut out = Vec::with_capacity(256);
+        write_error(
+            &mut out,
+            id.as_deref(),
+            &receiver_unreachable(&from, &error),
+        );
+        Box::pin(std::future::ready(Some(out)))
+    })
 }

@@ -7,6 +7,8 @@
 //! The purpose tells other instances what the stream is for: `l` for notifications of the session, `c` followed by the
 //! base64url of the request id for a call. It is not sealed, because a forged id affects only its client. It is omitted for
 //! batches, for calls with long ids, and for replies, which are the last events of their streams.
+//!
+//! An instance that took the session over is not in the session id, so its calls add `.` and the sealed holder.
 
 use super::RequestId;
 use base64::Engine;
@@ -16,7 +18,8 @@ use std::sync::Arc;
 
 /// The longest request id, in bytes, that an event id can contain.
 const MAX_REQUEST_ID: usize = 64;
-const MAX_PURPOSE: usize = 128;
+/// Includes a sealed holder.
+const MAX_PURPOSE: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventId {
@@ -61,16 +64,28 @@ impl fmt::Display for EventId {
 pub(crate) enum Purpose {
     /// Notifications outside of calls.
     Notifications,
-    /// The response to the request with this id, which is JSON.
-    Call(String),
+    Call(CallStream),
+}
+
+/// The stream of the response to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CallStream {
+    /// The id of the request, which is JSON.
+    pub(super) id: String,
+    /// The sealed holder of the stream, if it is not the holder of the session.
+    pub(super) holder: Option<String>,
 }
 
 impl Purpose {
     pub(super) fn text(&self) -> Option<String> {
         match self {
             Self::Notifications => Some("l".to_owned()),
-            Self::Call(id) => {
-                (id.len() <= MAX_REQUEST_ID).then(|| format!("c{}", URL_SAFE_NO_PAD.encode(id)))
+            Self::Call(CallStream { id, holder }) => {
+                let id = (id.len() <= MAX_REQUEST_ID).then(|| URL_SAFE_NO_PAD.encode(id))?;
+                Some(match holder {
+                    Some(holder) => format!("c{id}.{holder}"),
+                    None => format!("c{id}"),
+                })
             }
         }
     }
@@ -79,11 +94,15 @@ impl Purpose {
         if text == "l" {
             return Some(Self::Notifications);
         }
-        let id = URL_SAFE_NO_PAD.decode(text.strip_prefix('c')?).ok()?;
-        let id = String::from_utf8(id).ok()?;
+        let call = text.strip_prefix('c')?;
+        let (id, holder) = match call.split_once('.') {
+            Some((id, holder)) => (id, Some(holder.to_owned())),
+            None => (call, None),
+        };
+        let id = String::from_utf8(URL_SAFE_NO_PAD.decode(id).ok()?).ok()?;
         // The id is copied into a message, so it must be valid JSON.
         let is_id = RequestId::parse(&id).is_some() && !id.contains(char::is_control);
-        is_id.then_some(Self::Call(id))
+        is_id.then_some(Self::Call(CallStream { id, holder }))
     }
 }
 
@@ -91,13 +110,19 @@ impl Purpose {
 mod tests {
     use super::*;
 
+    fn call(id: &str, holder: Option<&str>) -> Purpose {
+        let (id, holder) = (id.to_owned(), holder.map(str::to_owned));
+        Purpose::Call(CallStream { id, holder })
+    }
+
     #[test]
     fn event_id_round_trips_with_its_purpose() {
         for purpose in [
             None,
             Some(Purpose::Notifications),
-            Some(Purpose::Call("7".to_owned())),
-            Some(Purpose::Call("\"a-b\"".to_owned())),
+            Some(call("7", None)),
+            Some(call("\"a-b\"", None)),
+            Some(call("7", Some("a-b_c"))),
         ] {
             let text = purpose.as_ref().and_then(Purpose::text);
             let id = EventId {
@@ -120,6 +145,6 @@ mod tests {
             let id = EventId::parse(&format!("a-1-2-{purpose}")).expect("an event id");
             assert_eq!(id.purpose(), None, "{purpose}");
         }
-        assert_eq!(Purpose::Call("x".repeat(65)).text(), None);
+        assert_eq!(call(&"x".repeat(65), None).text(), None);
     }
 }

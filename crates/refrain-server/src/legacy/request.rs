@@ -155,6 +155,7 @@ impl LegacySessions {
                     call: &call,
                     token: TokenSource::Request,
                     home: Home::Session,
+                    can_relay: false,
                     caller,
                     headers: None,
                 })

@@ -3,7 +3,7 @@
 //! Sessions with default state have no entry. Entries are removed when their session expires.
 
 use super::{LegacySessions, Session};
-use crate::limits::{LimitKey, LimitReached, Limiter, Permit, ServerLimits};
+use crate::limits::{InstanceLimits, LimitKey, LimitReached, Limiter, Permit};
 use refrain_wire::LogLevel;
 use refrain_wire::legacy::SessionSettings;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -61,7 +61,7 @@ struct StatePermits {
 }
 
 impl SessionStates {
-    pub(super) fn new(limits: &ServerLimits) -> Self {
+    pub(super) fn new(limits: &InstanceLimits) -> Self {
         Self {
             entries: HashMap::new(),
             by_expiry: BTreeSet::new(),
@@ -70,12 +70,14 @@ impl SessionStates {
                 "sessions with a log level or subscriptions",
                 limits.sessions,
                 limits.sessions_each,
-            ),
-            bytes: Limiter::new(
+            )
+            .keeping(limits.has_authenticator),
+            bytes: Limiter::bytes(
                 "bytes of subscribed URIs",
                 limits.session_bytes,
                 limits.session_bytes_each,
-            ),
+            )
+            .keeping(limits.has_authenticator),
         }
     }
 

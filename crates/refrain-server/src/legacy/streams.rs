@@ -1,26 +1,30 @@
 //! The resumable streams of this instance. Messages are stored on them, whether or not a client reads.
 //!
 //! A GET with `Last-Event-ID` resumes a stream. If this instance does not have it, the request is relayed to the holder of
-//! the session. The table says what happens if it is not relayed.
+//! the stream: the one in the event id if the session was taken over, otherwise the holder of the session. The table says
+//! what happens if it is not relayed.
 //!
 //! | the stream | of a call | of notifications |
 //! | --- | --- | --- |
 //! | is stored here | resumes after the event | resumes after the event |
 //! | is no longer stored here | error | restarts; error if a client already reads another notification stream of the session |
-//! | was stored by the holder, which is gone | error reply: the call is lost | restarts here |
+//! | was stored by its holder, which is gone | error reply: the call is lost | restarts here |
 //! | is stored by another instance | error: try again | restarts here |
 
 use super::notifications::SessionNotifications;
 use super::request::HELD_ELSEWHERE;
 use super::stream::{Stream, StreamReader};
-use super::{EventId, LegacySessions, Purpose, RequestId, Session, lost_call};
+use super::{CallStream, EventId, LegacySessions, Purpose, RequestId, Session, lost_call};
 use crate::auth::Caller;
 use crate::limits::{LimitKey, ServerLimits};
 use crate::metrics::LiveCallEvent;
+use crate::relay::Holder;
 use crate::response::{MessageKind, MessageResponse};
 use crate::subscriptions::SubscribeError;
 use crate::timer::within;
 use crate::wire_recorder;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
 use refrain_wire::legacy;
 use std::collections::hash_map::Entry;
@@ -251,12 +255,20 @@ impl LegacySessions {
         let reader = stream.read();
         let (this, session) = (self.clone(), session.clone());
         tokio::spawn(async move {
+            let drive = |response| {
+                let (this, session) = (this.clone(), session.clone());
+                this.drive(session, response, stream.clone())
+            };
             let mut calls = JoinSet::new();
-            for response in responses {
-                let driving = this
-                    .clone()
-                    .drive(session.clone(), response, stream.clone());
-                calls.spawn(driving);
+            let (ready, later): (Vec<_>, Vec<_>) =
+                responses.into_iter().partition(MessageResponse::is_ready);
+            for response in later {
+                calls.spawn(drive(response));
+            }
+            // No permit limits the lists of a batch. One at a time is encoded, so that other connections are served too.
+            for response in ready {
+                drive(response).await;
+                tokio::task::yield_now().await;
             }
             let resume_time = this.services.limits.resume_time;
             let is_abandoned = tokio::select! {
@@ -379,20 +391,42 @@ impl LegacySessions {
                 Err(StreamResumeError::Replaced)
             }
             (Some(Purpose::Notifications), _) => Ok(self.stream_notifications(session, caller)?),
-            (Some(Purpose::Call(id)), StreamResumeError::Elsewhere)
-                if self.is_lost(session, after) =>
+            (Some(Purpose::Call(call)), StreamResumeError::Elsewhere)
+                if self.is_lost(&self.holder_of_stream(session, &call), after) =>
             {
-                Ok(self.report_lost(session, caller.limit_key(), &id))
+                Ok(self.report_lost(session, caller.limit_key(), &call.id))
             }
             (_, error) => Err(error),
         }
     }
 
-    /// Whether the stream was lost with the holder of the session. If the holder were reachable, the request would have been
-    /// relayed.
-    fn is_lost(&self, session: &Session, after: &EventId) -> bool {
-        let holder = &session.holder;
+    /// Whether the stream was lost with its holder. If the holder were reachable, the request would have been relayed.
+    fn is_lost(&self, holder: &Holder, after: &EventId) -> bool {
         holder.url.is_some() && !self.relay.is_own(holder) && after.instance == holder.id()
+    }
+
+    /// The purpose of the stream of a call on this instance.
+    pub(crate) fn purpose_of_call(&self, session: &Session, id: &str) -> Purpose {
+        let own = &self.relay.own;
+        let is_taken_over = !self.relay.is_own(&session.holder);
+        let holder = (is_taken_over && own.url.is_some()).then(|| {
+            let (binding, holder) = (stream_binding(session, id), own.to_string());
+            let sealed = self.services.sealer.seal_bytes(&binding, holder.as_bytes());
+            URL_SAFE_NO_PAD.encode(sealed)
+        });
+        let id = id.to_owned();
+        Purpose::Call(CallStream { id, holder })
+    }
+
+    /// The instance that stores, or stored, the stream of a call.
+    pub(crate) fn holder_of_stream(&self, session: &Session, call: &CallStream) -> Holder {
+        let named = call.holder.as_ref().and_then(|sealed| {
+            let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
+            let binding = stream_binding(session, &call.id);
+            let holder = self.services.sealer.open_bytes(&binding, sealed).ok()?;
+            Holder::parse(std::str::from_utf8(&holder).ok()?)
+        });
+        named.unwrap_or_else(|| session.holder.clone())
     }
 
     /// A stream with one message: the error that the call with this request id is lost.
@@ -411,4 +445,9 @@ impl LegacySessions {
         tokio::spawn(async move { this.end_stream(&stream).await });
         reader
     }
+}
+
+/// The binding of the holder in event ids of a call.
+fn stream_binding(session: &Session, id: &str) -> Vec<u8> {
+    format!("stream {} {id}", session.key).into_bytes()
 }

@@ -1,7 +1,7 @@
 //! A queue for a shared resource in which callers take turns.
 //!
-//! A caller uses at most as many places as are free, so a further caller usually finds one. If all are in use, each caller
-//! that waits gets a place before any of them gets a second one. So a caller with many operations delays only itself.
+//! A caller uses at most as many permits as are free, so a further caller usually finds one. If all are in use, each caller
+//! that waits gets a permit before any of them gets a second one. So a caller with many operations delays only itself.
 
 use super::limiter::LimitKey;
 use parking_lot::Mutex;

@@ -18,14 +18,32 @@ pub(crate) struct Limiter {
     total: Semaphore,
     limit: usize,
     limit_per_caller: usize,
-    /// Whether one caller has at most as many units as are free, so that there are some for every further caller.
-    leaves_room: bool,
+    sharing: Sharing,
+    /// Units that anonymous callers cannot use.
+    kept_for_principals: usize,
     /// Units in use, by caller.
     by_key: Mutex<HashMap<LimitKey, usize>>,
     /// Units in use above the total.
     excess: AtomicUsize,
     /// Notified when the last permit is returned.
     idle: Notify,
+}
+
+/// How many units one caller may have while others need some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sharing {
+    /// Up to its own limit.
+    Fixed,
+    /// At most as many as are free, so that there are some for every further caller.
+    LeavesRoom,
+    /// Likewise, and a caller that has some leaves a quarter of the limit to callers that have none. Otherwise many callers
+    /// with a few units each would use all of them.
+    LeavesQuarter,
+}
+
+/// The part of a limit that is kept for some callers.
+pub(crate) fn quarter(limit: usize) -> usize {
+    limit / 4
 }
 
 /// A caller whose permits are counted together.
@@ -92,6 +110,13 @@ pub(crate) enum LimitReached {
         limit: usize,
         resource: &'static str,
     },
+    #[error(
+        "this instance is at its limit of {limit} {resource} for anonymous callers; try again later"
+    )]
+    Anonymous {
+        limit: usize,
+        resource: &'static str,
+    },
     #[error("this caller is at its limit of {limit} {resource} on this instance; try again later")]
     Caller {
         limit: usize,
@@ -121,32 +146,49 @@ impl From<LimitReached> for RpcError {
 
 impl Limiter {
     /// A limiter that leaves room for further callers, unless one caller may use all units.
-    pub(crate) fn new(resource: &'static str, limit: usize, limit_per_caller: usize) -> Arc<Self> {
-        Self::with_room(resource, limit, limit_per_caller, limit_per_caller < limit)
+    pub(crate) fn new(resource: &'static str, limit: usize, limit_per_caller: usize) -> Self {
+        Self::with_sharing(resource, limit, limit_per_caller, Sharing::LeavesQuarter)
+    }
+
+    /// A limiter of bytes, which callers take piece by piece. It leaves room likewise, but keeps none for first pieces.
+    pub(crate) fn bytes(resource: &'static str, limit: usize, limit_per_caller: usize) -> Self {
+        Self::with_sharing(resource, limit, limit_per_caller, Sharing::LeavesRoom)
     }
 
     /// A limiter whose callers have the same limit, however many units are free.
-    pub(crate) fn fixed(resource: &'static str, limit: usize, per_caller: usize) -> Arc<Self> {
-        Self::with_room(resource, limit, per_caller, false)
+    pub(crate) fn fixed(resource: &'static str, limit: usize, per_caller: usize) -> Self {
+        Self::with_sharing(resource, limit, per_caller, Sharing::Fixed)
     }
 
-    fn with_room(
+    fn with_sharing(
         resource: &'static str,
         limit: usize,
         limit_per_caller: usize,
-        leaves_room: bool,
-    ) -> Arc<Self> {
+        sharing: Sharing,
+    ) -> Self {
         let limit = limit.min(Semaphore::MAX_PERMITS);
-        Arc::new(Self {
+        Self {
             resource,
             total: Semaphore::new(limit),
             limit,
             limit_per_caller,
-            leaves_room,
+            sharing: match limit_per_caller < limit {
+                true => sharing,
+                false => Sharing::Fixed,
+            },
+            kept_for_principals: 0,
             by_key: Mutex::default(),
             excess: AtomicUsize::new(0),
             idle: Notify::new(),
-        })
+        }
+    }
+
+    /// Keeps a quarter of the units for authenticated callers, if callers share them and the server has an authenticator.
+    pub(crate) fn keeping(mut self, has_authenticator: bool) -> Arc<Self> {
+        if has_authenticator && self.sharing != Sharing::Fixed {
+            self.kept_for_principals = quarter(self.limit);
+        }
+        Arc::new(self)
     }
 
     pub(crate) fn acquire(self: &Arc<Self>, key: LimitKey) -> Result<Permit, LimitReached> {
@@ -165,33 +207,51 @@ impl Limiter {
 
     fn reserve(&self, key: &LimitKey, units: u32) -> Result<(), LimitReached> {
         let resource = self.resource;
-        let free = self.total.available_permits();
+        let kept = match key.is_anonymous() {
+            true => self.kept_for_principals,
+            false => 0,
+        };
+        let free = self.total.available_permits().saturating_sub(kept);
         let Ok(permit) = self.total.try_acquire_many(units) else {
             let limit = self.limit;
             return Err(LimitReached::Total { limit, resource });
         };
-        let limit = self.limit_per_caller;
-        if units as usize > limit {
+        let (units, limit) = (units as usize, self.limit_per_caller);
+        if units > limit {
             return Err(LimitReached::Caller { limit, resource });
         }
+        if kept > 0 && units > free {
+            let limit = self.limit - kept;
+            return Err(LimitReached::Anonymous { limit, resource });
+        }
         match self.by_key.lock().entry(key.clone()) {
-            Entry::Occupied(in_use) if in_use.get() + units as usize > limit => {
+            Entry::Occupied(in_use) if in_use.get() + units > limit => {
                 return Err(LimitReached::Caller { limit, resource });
             }
             Entry::Occupied(in_use)
-                if self.leaves_room && units > 0 && in_use.get() + units as usize > free =>
+                if units > 0
+                    && !self.leaves_enough(free, self.limit - kept, *in_use.get(), units) =>
             {
                 let in_use = *in_use.get();
                 return Err(LimitReached::Share { in_use, resource });
             }
-            Entry::Occupied(mut in_use) => *in_use.get_mut() += units as usize,
+            Entry::Occupied(mut in_use) => *in_use.get_mut() += units,
             Entry::Vacant(entry) => {
-                entry.insert(units as usize);
+                entry.insert(units);
             }
         }
         // Returned when `Permit` is dropped.
         permit.forget();
         Ok(())
+    }
+
+    /// Whether a caller with units in use may have more, of this many free ones.
+    fn leaves_enough(&self, free: usize, limit: usize, in_use: usize, units: usize) -> bool {
+        match self.sharing {
+            Sharing::Fixed => true,
+            Sharing::LeavesRoom => in_use + units <= free,
+            Sharing::LeavesQuarter => in_use + units <= free && units + quarter(limit) <= free,
+        }
     }
 
     /// Takes a permit for work that already started, above the limits if necessary.
@@ -353,7 +413,7 @@ mod tests {
 
     #[test]
     fn permits_are_limited_in_total_and_per_caller() {
-        let limiter = Limiter::new("calls", 2, 1);
+        let limiter = Limiter::new("calls", 2, 1).keeping(false);
         let first = limiter.acquire(key("a")).expect("a permit is available");
         let reached = limiter
             .acquire(key("a"))
@@ -375,7 +435,7 @@ mod tests {
 
     #[test]
     fn permit_for_several_units_is_limited_by_their_sum() {
-        let limiter = Limiter::new("bytes", 100, 60);
+        let limiter = Limiter::bytes("bytes", 100, 60).keeping(false);
         let mut first = limiter.acquire_many(key("a"), 40).expect("a permit");
         first
             .grow(20)
@@ -391,15 +451,15 @@ mod tests {
 
     #[test]
     fn one_caller_has_at_most_as_many_units_as_are_free() {
-        let limiter = Limiter::new("calls", 12, 11);
+        let limiter = Limiter::new("calls", 12, 11).keeping(false);
         let acquire_all = |name: &str| {
             let permits = std::iter::repeat_with(|| limiter.acquire(key(name)));
             let permits: Vec<Permit> = permits.map_while(Result::ok).collect();
             permits
         };
-        let mut held: Vec<_> = ["a", "b", "c", "d"].map(acquire_all).into();
+        let mut held: Vec<_> = ["a", "b", "c", "d", "e"].map(acquire_all).into();
         let numbers: Vec<usize> = held.iter().map(Vec::len).collect();
-        assert_eq!(numbers, [6, 3, 2, 1]);
+        assert_eq!(numbers, [6, 3, 1, 1, 1]);
         let first = limiter.acquire(key("a")).expect_err("the total is reached");
         assert!(matches!(first, LimitReached::Total { .. }), "{first}");
         held.remove(0);
@@ -407,8 +467,44 @@ mod tests {
     }
 
     #[test]
+    fn crowd_with_several_calls_each_leaves_a_quarter_to_new_callers() {
+        let limiter = Limiter::new("calls", 1024, 512).keeping(false);
+        let callers = (0..3).flat_map(|_| 0..550);
+        let permits = callers.map(|caller| limiter.acquire(key(&format!("caller {caller}"))));
+        let held: Vec<_> = permits.filter_map(Result::ok).collect();
+        assert_eq!(held.len(), 768);
+        limiter.acquire(key("another")).expect("a place is left");
+    }
+
+    #[test]
+    fn quarter_is_kept_for_authenticated_callers() {
+        for limiter in [Limiter::new("calls", 16, 8), Limiter::bytes("bytes", 16, 8)] {
+            let limiter = limiter.keeping(true);
+            let address = |number: u32| LimitKey::address(IpAddr::from(number.to_be_bytes()));
+            let permits = (0..16).map(|number| limiter.acquire(address(number)));
+            let (held, rejected): (Vec<_>, Vec<_>) = permits.partition(Result::is_ok);
+            assert_eq!((held.len(), rejected.len()), (12, 4));
+            let reached = limiter
+                .acquire(LimitKey::Anonymous)
+                .expect_err("the rest is kept");
+            let resource = limiter.resource;
+            let text = format!(
+                "this instance is at its limit of 12 {resource} for anonymous callers; try again later"
+            );
+            assert_eq!(reached.to_string(), text);
+            assert!(reached.is_due_to_others());
+            let permits = ["a", "b", "c", "d"].map(|name| limiter.acquire(key(name)));
+            assert!(permits.iter().all(Result::is_ok), "{permits:?}");
+        }
+        // If one caller may use all, so may an anonymous one.
+        let shared = Limiter::new("calls", 4, 4).keeping(true);
+        let permits = [(); 4].map(|()| shared.acquire(LimitKey::Anonymous));
+        assert!(permits.iter().all(Result::is_ok), "{permits:?}");
+    }
+
+    #[test]
     fn share_error_says_why() {
-        let limiter = Limiter::new("calls", 3, 2);
+        let limiter = Limiter::new("calls", 3, 2).keeping(false);
         let _a = limiter.acquire(key("a")).expect("a permit");
         let _b = limiter.acquire(key("b")).expect("a permit");
         let reached = limiter.acquire(key("a")).expect_err("one is left");
@@ -417,7 +513,7 @@ mod tests {
             "this caller has 1 calls on this instance, and the few free ones are for other callers; try again later"
         );
         limiter.acquire(key("c")).expect("the last one");
-        let one_caller = Limiter::new("calls", 2, 2);
+        let one_caller = Limiter::new("calls", 2, 2).keeping(false);
         let _first = one_caller.acquire(key("a")).expect("a permit");
         one_caller
             .acquire(key("a"))
@@ -440,7 +536,7 @@ mod tests {
 
     #[test]
     fn started_work_gets_a_permit_above_the_total() {
-        let limiter = Limiter::new("calls", 1, 1);
+        let limiter = Limiter::new("calls", 1, 1).keeping(false);
         let first = limiter.acquire(key("a")).expect("a permit is available");
         let second = limiter.acquire_unlimited(key("a"));
         assert_eq!(limiter.in_use(), 2);

@@ -197,11 +197,12 @@ mod tests {
     use refrain_core::Principal;
 
     fn limits() -> Arc<InstanceLimits> {
-        InstanceLimits::new(ServerLimits {
+        let limits = ServerLimits {
             live_bytes: 100,
             live_bytes_each: 60,
             ..ServerLimits::default()
-        })
+        };
+        InstanceLimits::new(limits, false)
     }
 
     fn address(number: u8) -> LimitKey {

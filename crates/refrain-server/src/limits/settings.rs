@@ -10,11 +10,13 @@ use std::time::Duration;
 /// address.
 ///
 /// Where a limit of one caller is below the total, a caller has at most as many as are free, so that there are some for
-/// every further caller. If live calls or subscriptions run out, the anonymous caller with the most loses one.
+/// every further caller. A caller that has some leaves a quarter of the total to callers that have none; this does not apply
+/// to bytes. With an authenticator, anonymous callers leave a quarter to authenticated ones. If live calls or subscriptions
+/// run out, the anonymous caller with the most loses one, unless the new caller would then have more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Maximum number of open connections of one port. A further client takes the place of an idle connection of the
-    /// address with the most connections. Otherwise its connection is closed. Default 8192.
+    /// Maximum number of open connections of one port. Over it, an idle connection of the address with the most connections
+    /// is closed; if there is none, the new one. Default 8192.
     pub connections: usize,
     /// Maximum number of open connections of one address; further ones are closed. Default 4096.
     pub connections_each: usize,

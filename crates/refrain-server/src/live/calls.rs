@@ -12,6 +12,7 @@ use crate::relay::Holder;
 use crate::rounds::{Flows, ReplayRecord, is_missing_capability};
 use crate::server::Server;
 use crate::services::Services;
+use crate::tasks::TaskSeed;
 use parking_lot::Mutex;
 use refrain_core::FlowId;
 use refrain_wire::ratified::write_reply;
@@ -67,13 +68,14 @@ impl LiveCalls {
         flow: FlowId,
         round: u32,
         answers: Option<&Answers<'_>>,
+        can_be_task: bool,
     ) -> Result<AttachedRequest, AttachError> {
         let parked = self.parked.lock().get(&flow).cloned();
         let parked = parked.ok_or_else(|| {
             self.services.metrics.live(LiveCallEvent::Gone);
             call_gone()
         });
-        parked?.attach(round, answers)
+        parked?.attach(round, answers, can_be_task)
     }
 
     /// Attaches a repeated first request, identified by its call id. `None`: the call is not parked here.
@@ -113,7 +115,7 @@ impl LiveCalls {
     /// and drops the new flow unused. Takes `record` only if it parks the flow.
     pub(crate) fn park(
         self: &Arc<Self>,
-        mut live: LiveFlow,
+        (mut live, seed): (LiveFlow, Option<Box<TaskSeed>>),
         context: SealContext,
         has_call_id: bool,
         record: &mut Option<ReplayRecord>,
@@ -143,7 +145,8 @@ impl LiveCalls {
             parked,
             _server: self.flows.server(),
         };
-        tokio::spawn(guard.drive(live, context, has_call_id).instrument(span));
+        let driver = guard.drive(live, seed, context, has_call_id);
+        tokio::spawn(driver.instrument(span));
         Ok(attached)
     }
 }
@@ -159,9 +162,15 @@ struct ParkedCallGuard {
 
 impl ParkedCallGuard {
     /// Drives the handler to its end. Keeps the last reply for clients that can repeat their request.
-    async fn drive(self, live: LiveFlow, context: SealContext, has_call_id: bool) {
+    async fn drive(
+        self,
+        live: LiveFlow,
+        seed: Option<Box<TaskSeed>>,
+        context: SealContext,
+        has_call_id: bool,
+    ) {
         let (calls, parked) = (&self.calls, &self.parked);
-        let (reply, stats) = parked.drive(calls, live, &context).await;
+        let (reply, stats) = parked.drive(calls, live, seed, &context).await;
         let can_be_repeated = parked.can_be_repeated(has_call_id) && !is_missing_capability(&reply);
         let permit = can_be_repeated.then(|| calls.permit_to_keep(parked, &reply));
         let permit = permit.and_then(Result::ok);
@@ -198,7 +207,7 @@ impl Drop for ParkedCallGuard {
 
 /// Attaches a repeated first request, unless the call is in a later round.
 fn attach_repeated(parked: &Arc<ParkedCall>) -> Result<AttachedRequest, RpcError> {
-    parked.attach(1, None).map_err(|_| {
+    parked.attach(1, None, false).map_err(|_| {
         RpcError::invalid_params(
             "a call with this call id already started and is in a later round; this request had no effect. Continue with the \
              requestState of its last reply, or use a new call id for a new call",

@@ -1,12 +1,12 @@
 //! Errors for requests whose live call is not parked on this instance.
 
-use crate::relay::{Holder, RelayError};
+use crate::relay::{Receiver, RelayError};
 use refrain_core::limited_event;
 use refrain_wire::RpcError;
 
-/// The error when the holder does not respond.
-pub(crate) fn holder_unreachable(holder: &Holder, error: &RelayError) -> RpcError {
-    limited_event!(WARN, %holder, %error, "relay failed");
+/// The error when the instance that must run a request does not respond.
+pub(crate) fn receiver_unreachable(receiver: &Receiver, error: &RelayError) -> RpcError {
+    limited_event!(WARN, %receiver, %error, "relay failed");
     let effect = match error.is_gone() {
         true => "this request had no effect",
         false => "it is unknown whether this request had an effect",

@@ -5,7 +5,7 @@
 //! | busy | `round_time`, restarted by each answer | yes |
 //! | idle: waits only for answers and sleeps | `live_time`, from the start of the call | no |
 //!
-//! An idle call of an anonymous caller ends earlier if another caller needs its place.
+//! An idle call of an anonymous caller ends earlier if another caller needs its permit.
 //!
 //! When the instance shuts down, handlers that wait for an answer are cancelled. Handlers that only sleep continue.
 //!
@@ -15,12 +15,13 @@ use super::answers::{AnswerSender, LiveAnswer};
 use super::calls::{Closed, LiveCalls, gave_way, shutting_down};
 use crate::limits::{LivePermit, Permit};
 use crate::rounds::LiveSpec;
+use crate::tasks::{CallPermit, CreatedTask, Creating, TaskSeed};
 use crate::timer::{Timer, instant_of};
 use jsonschema::Validator;
 use refrain_core::{
     AfterWrite, AskError, End, Event, Fault, Flow, Note, PendingWrite, Snapshot, Start, Stats,
 };
-use refrain_wire::{Ask, RpcError};
+use refrain_wire::{Ask, Reply, RpcError};
 use serde_json::Value;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -36,6 +37,8 @@ pub(crate) enum LiveEvent {
     },
     /// The handler waits only for answers and sleeps. Reported once per idle period.
     Idle,
+    /// The handler called `detach`.
+    Detach,
     /// The handler ended with this event.
     Ended(Box<End>),
     /// A test crashed the flow.
@@ -133,6 +136,22 @@ impl LiveFlow {
         self.flow.crash_after(polls);
     }
 
+    /// Starts to create a task for the call. Do not poll the flow until the task is created or rejected.
+    pub(super) fn create_task(&mut self, seed: TaskSeed) -> Creating {
+        seed.create(&mut self.flow, true)
+    }
+
+    /// Fails the handler's `detach` with this reason.
+    pub(super) fn reject_detach(&mut self, reason: String) {
+        self.flow.reject_detach(reason);
+    }
+
+    /// Moves the running handler into its task. Returns the reply to the call.
+    pub(super) fn run_as_task(mut self, task: CreatedTask) -> Reply {
+        self.live.stop_waiting();
+        task.run(self.flow, CallPermit::Live(self.live))
+    }
+
     /// Whether the handler waits only for answers and sleeps.
     pub(crate) fn is_idle(&self) -> bool {
         self.explicit.is_some() || self.flow.is_at_rest()
@@ -147,8 +166,9 @@ impl LiveFlow {
                 },
                 Some(Event::Ended(end)) => return Poll::Ready(LiveEvent::Ended(Box::new(end))),
                 Some(Event::Crashed) => return Poll::Ready(LiveEvent::Crashed),
-                Some(Event::Notes(_) | Event::Settle | Event::Suspended(_) | Event::Detach) => {
-                    unreachable!("handled below, and a live flow is neither cut nor detached")
+                Some(Event::Detach) => return Poll::Ready(LiveEvent::Detach),
+                Some(Event::Notes(_) | Event::Settle | Event::Suspended(_)) => {
+                    unreachable!("handled below, and a live flow is not cut")
                 }
                 None => {}
             }
@@ -298,7 +318,9 @@ impl LiveFlow {
     /// Ends a busy handler whose time limit has passed.
     fn check_round_time(&mut self, now: Instant) -> Option<LiveEvent> {
         if self.round_deadline.is_none() {
-            self.round_deadline = now.checked_add(self.calls.services.limits.round_time);
+            let own = self.spec.flow.target.round_time();
+            let limit = own.unwrap_or(self.calls.services.limits.round_time);
+            self.round_deadline = now.checked_add(limit);
         }
         self.round_deadline.filter(|until| *until <= now)?;
         self.flow.cancel();

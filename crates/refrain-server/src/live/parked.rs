@@ -10,6 +10,7 @@
 //! | an earlier round | an error: the token was already used |
 
 mod attached;
+mod promotion;
 
 pub(crate) use attached::{AttachedEvent, AttachedRequest, Subscribed};
 
@@ -19,7 +20,9 @@ use super::flow::{LiveEvent, LiveFlow};
 use crate::limits::{LimitKey, LimitReached};
 use crate::metrics::LiveCallEvent;
 use crate::rounds::{ReplayRecord, reply_of};
+use crate::tasks::{DetachReason, TaskSeed};
 use parking_lot::Mutex;
+use promotion::TaskPromotion;
 use refrain_core::{FlowId, LiveBinding, LiveToken, Note, Stats};
 use refrain_wire::{Answers, Ask, CallKind, Incomplete, Reply, RpcError, check_answer_shape};
 use std::future::{Future, poll_fn};
@@ -67,6 +70,8 @@ struct ParkedState {
     round: u32,
     /// Whether a request of the current round arrived.
     has_request: bool,
+    /// When it arrived, if its client supports tasks.
+    task_from: Option<Instant>,
     open: Vec<(String, Ask)>,
     /// The reply of the previous round, or of the whole call.
     last: Option<LastReply>,
@@ -97,6 +102,8 @@ enum HandlerReply {
     Asks(Reply),
     /// The call ended.
     Last(Reply),
+    /// The call becomes a task.
+    Detach(DetachReason),
 }
 
 /// The constant parts of a parked call's tokens and replies.
@@ -114,6 +121,8 @@ impl ParkedCall {
             state: Mutex::new(ParkedState {
                 round: 1,
                 has_request: true,
+                // If the client does not support tasks, there is no task seed.
+                task_from: Some(Instant::now()),
                 record,
                 ..ParkedState::default()
             }),
@@ -127,6 +136,7 @@ impl ParkedCall {
         self: &Arc<Self>,
         round: u32,
         answers: Option<&Answers<'_>>,
+        can_be_task: bool,
     ) -> Result<AttachedRequest, AttachError> {
         let (sender, notes) = mpsc::channel(NOTE_BUFFER);
         let mut state = self.state.lock();
@@ -140,6 +150,7 @@ impl ParkedCall {
                 let is_open = |key: &String| answers.iter().all(|answer| answer.key != *key);
                 state.open.retain(|(key, _)| is_open(key));
                 state.has_request = true;
+                state.task_from = can_be_task.then(Instant::now);
                 if !answers.into_iter().all(|answer| self.answers.send(answer)) {
                     return Err(RpcError::internal("the handler no longer accepts answers").into());
                 }
@@ -206,28 +217,50 @@ impl ParkedCall {
         }
     }
 
-    /// Drives the handler to its end and returns the last reply.
+    /// Drives the handler to its end, or until it moves into a task, and returns the last reply.
     pub(super) async fn drive(
         &self,
         calls: &LiveCalls,
         mut live: LiveFlow,
+        seed: Option<Box<TaskSeed>>,
         context: &SealContext,
     ) -> (Reply, Stats) {
         // The deadline for delivery of the last reply.
         let mut deliver_by = None;
+        let mut promotion = TaskPromotion::new(seed);
+        let mut detach = promotion.is_immediate().then_some(DetachReason::Tool);
         loop {
+            if let Some(why) = detach.take() {
+                let created = self.create_task(&mut live, &mut promotion, why).await;
+                let stats = live.stats();
+                let reply = match created {
+                    Ok(None) => continue,
+                    Ok(Some(task)) => match self.cancelled_reply(calls) {
+                        None => live.run_as_task(task),
+                        Some(cancelled) => {
+                            task.abandon();
+                            cancelled
+                        }
+                    },
+                    Err(error) => Reply::Error(error),
+                };
+                self.record(calls, &reply).await;
+                return (reply, stats);
+            }
             let reply = tokio::select! {
                 biased;
-                reply = self.next(calls, &mut live, context) => reply,
+                reply = self.next(calls, &mut live, context, &mut promotion) => reply,
                 () = sleep_until(deliver_by.unwrap_or_else(Instant::now)), if deliver_by.is_some() => {
                     deliver_by = None;
                     if !self.is_undelivered() {
                         continue;
                     }
-                    given_up_reply(calls, RpcError::call_over(UNDELIVERED))
+                    let given_up = given_up_reply(calls, RpcError::call_over(UNDELIVERED));
+                    HandlerReply::Last(given_up)
                 }
             };
             match reply {
+                HandlerReply::Detach(why) => detach = Some(why),
                 HandlerReply::Asks(reply) => {
                     self.record(calls, &reply).await;
                     self.reply(reply, live.stats());
@@ -274,28 +307,36 @@ impl ParkedCall {
         calls: &LiveCalls,
         live: &mut LiveFlow,
         context: &SealContext,
+        promotion: &mut TaskPromotion,
     ) -> HandlerReply {
         loop {
             let mut wake_driver = pin!(self.wake_driver.notified());
             let mut has_request = false;
             let event = poll_fn(|cx| {
+                let began = self.state.lock().task_from;
+                if promotion.is_due(began, cx) {
+                    return Poll::Ready(None);
+                }
                 let event = self.poll(live, &mut has_request, cx);
                 if event.is_pending() && wake_driver.as_mut().poll(cx).is_ready() {
                     // The handler must see the answers of a request before it is reported idle.
                     let event = self.poll(live, &mut has_request, cx);
-                    return Poll::Ready(match event {
+                    return Poll::Ready(Some(match event {
                         Poll::Ready(event) => event,
                         Poll::Pending => LiveEvent::Idle,
-                    });
+                    }));
                 }
-                event
+                event.map(Some)
             });
-            let reply = match event.await {
+            let Some(event) = event.await else {
+                return HandlerReply::Detach(DetachReason::Time);
+            };
+            let reply = match event {
                 LiveEvent::Notes(notes) => {
                     self.send_notes(notes);
                     // A handler that never stops sending notes must not block the thread.
                     tokio::task::coop::consume_budget().await;
-                    self.cancelled_reply(calls)
+                    self.cancelled_reply(calls).map(HandlerReply::Last)
                 }
                 LiveEvent::Asks { asks, withdrawn } => {
                     let mut state = self.state.lock();
@@ -303,8 +344,9 @@ impl ParkedCall {
                     state.open.extend(asks);
                     None
                 }
+                LiveEvent::Detach => Some(HandlerReply::Detach(DetachReason::Handler)),
                 LiveEvent::Idle => {
-                    let cancelled = self.cancelled_reply(calls);
+                    let cancelled = self.cancelled_reply(calls).map(HandlerReply::Last);
                     cancelled.or_else(|| self.asks_reply(calls, live, context, has_request))
                 }
                 LiveEvent::Ended(end) => {
@@ -315,7 +357,9 @@ impl ParkedCall {
                     let error = RpcError::internal("a test crashed the flow");
                     Some(HandlerReply::Last(Reply::Error(error)))
                 }
-                LiveEvent::Cancelled(error) => Some(given_up_reply(calls, error)),
+                LiveEvent::Cancelled(error) => {
+                    Some(HandlerReply::Last(given_up_reply(calls, error)))
+                }
             };
             if let Some(reply) = reply {
                 return reply;
@@ -335,7 +379,7 @@ impl ParkedCall {
     }
 
     /// The last reply of a cancelled call.
-    fn cancelled_reply(&self, calls: &LiveCalls) -> Option<HandlerReply> {
+    fn cancelled_reply(&self, calls: &LiveCalls) -> Option<Reply> {
         let why = self.state.lock().cancel_reason.clone()?;
         Some(given_up_reply(calls, why))
     }
@@ -388,6 +432,7 @@ impl ParkedCall {
         });
         state.round += 1;
         state.has_request = false;
+        state.task_from = None;
         state.is_delivered = false;
         state.notes = None;
         let waiting = std::mem::take(&mut state.waiting);
@@ -404,9 +449,9 @@ impl ParkedCall {
 }
 
 /// The last reply of a call that ends before its handler.
-fn given_up_reply(calls: &LiveCalls, why: RpcError) -> HandlerReply {
+fn given_up_reply(calls: &LiveCalls, why: RpcError) -> Reply {
     calls.services.metrics.live(LiveCallEvent::GivenUp);
-    HandlerReply::Last(Reply::Error(why))
+    Reply::Error(why)
 }
 
 /// The reply for a call whose driver panicked or was dropped.

@@ -75,7 +75,7 @@ impl RoundLabel {
             | ErrorCode::ResourceNotFound
             | ErrorCode::HeaderMismatch
             | ErrorCode::UnsupportedVersion => Self::InvalidParams,
-            ErrorCode::Internal => Self::InternalError,
+            ErrorCode::Internal | ErrorCode::Other(_) => Self::InternalError,
         }
     }
 }
@@ -165,7 +165,9 @@ impl Refusal {
             | ErrorCode::MissingCapability => Self::InvalidParams,
             ErrorCode::HeaderMismatch => Self::HeaderMismatch,
             ErrorCode::UnsupportedVersion => Self::UnsupportedVersion,
-            ErrorCode::InvalidRequest | ErrorCode::Internal => Self::InvalidRequest,
+            ErrorCode::InvalidRequest | ErrorCode::Internal | ErrorCode::Other(_) => {
+                Self::InvalidRequest
+            }
         }
     }
 }

@@ -4,10 +4,11 @@ use super::label::KINDS;
 use super::{Counts, GaugeSource, Label, Metrics};
 use crate::server::Server;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
+use refrain_core::limited_event;
 use std::fmt;
 
 /// The content type of [`Server::metrics_text`].
@@ -24,10 +25,20 @@ impl Server {
     /// # Ok::<(), refrain::server::BuildError>(())
     /// ```
     pub fn metrics_text(&self) -> String {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(self.0.services.metrics.clone()));
+        let services = &self.0.services;
+        let mut own = Registry::default();
+        own.register_collector(Box::new(services.metrics.clone()));
         let mut text = String::new();
-        encode(&mut text, &registry).expect("writing to a string cannot fail");
+        encode_registry(&mut text, &own).expect("writing to a string cannot fail");
+        for registry in &services.registries {
+            let length = text.len();
+            // A collector of the program may fail.
+            if encode_registry(&mut text, registry).is_err() {
+                text.truncate(length);
+                limited_event!(ERROR, "failed to encode the metrics of the program");
+            }
+        }
+        encode_eof(&mut text).expect("writing to a string cannot fail");
         text
     }
 }

@@ -1,9 +1,9 @@
 //! The sealed header that authenticates a relayed request.
 //!
-//! All instances share the keys, so the holder does not authenticate the caller again. A header is valid for one
+//! All instances share the keys, so the receiver does not authenticate the caller again. A header is valid for one
 //! instance and one request, for 30 seconds plus the clock skew.
 
-use super::{Holder, LAST_EVENT, RelayRequest, SESSION};
+use super::{LAST_EVENT, Receiver, RelayRequest, SESSION};
 use crate::auth::{Caller, Scopes};
 use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine;
@@ -19,7 +19,7 @@ const VALID_FOR: u64 = 30;
 
 #[derive(Serialize, Deserialize)]
 pub(crate) struct RelayClaims {
-    /// The id of the receiving instance.
+    /// The name of the receiver: the id of an instance, or the URL of a peer.
     pub(super) to: String,
     /// When it was created, in seconds since 1970.
     at: u64,
@@ -48,7 +48,7 @@ pub(crate) enum RelayAuthError {
 
 impl RelayClaims {
     pub(super) fn new(
-        to: &Holder,
+        to: &Receiver,
         request: &RelayRequest<'_>,
         sent: &HeaderMap,
         source: &dyn Source,
@@ -56,7 +56,7 @@ impl RelayClaims {
         let caller = request.caller;
         let seconds = |at: SystemTime| Some(at.duration_since(UNIX_EPOCH).ok()?.as_secs());
         Self {
-            to: to.id(),
+            to: to.name(),
             at: source.unix_seconds(),
             request: request_digest(request.method, sent, request.body),
             principal: caller.principal.id().map(ToOwned::to_owned),

@@ -1,8 +1,9 @@
-//! An instance that holds calls or sessions.
+//! Instances: one that holds calls or sessions, and the receiver of a relayed request.
 
 use crate::auth::url::{HttpUrlError, SafeUrl};
 use crate::builder::BuildError;
 use crate::http_client::check_tls;
+use http::HeaderValue;
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,19 +22,10 @@ impl Holder {
     /// The holder for this process. Checks the URL.
     pub(super) fn new(instance: u64, url: Option<String>) -> Result<Self, BuildError> {
         if let Some(url) = &url {
-            let invalid = |reason| BuildError::Advertise {
+            check_url(url).map_err(|reason| BuildError::Advertise {
                 url: url.clone(),
                 reason,
-            };
-            let web = SafeUrl::parse_private(url).map_err(invalid)?;
-            if url.len() > MAX_URL_BYTES {
-                return Err(invalid(HttpUrlError::TooLong {
-                    limit: MAX_URL_BYTES,
-                }));
-            }
-            if web.tls {
-                check_tls().map_err(invalid)?;
-            }
+            })?;
         }
         Ok(Self {
             instance,
@@ -55,6 +47,71 @@ impl Holder {
         }
         let instance = u64::from_str_radix(instance, 16).ok()?;
         Some(Self { instance, url })
+    }
+}
+
+/// Checks the URL of an instance.
+pub(super) fn check_url(url: &str) -> Result<(), HttpUrlError> {
+    let web = SafeUrl::parse_private(url)?;
+    if url.len() > MAX_URL_BYTES {
+        return Err(HttpUrlError::TooLong {
+            limit: MAX_URL_BYTES,
+        });
+    }
+    match web.tls {
+        true => check_tls(),
+        false => Ok(()),
+    }
+}
+
+/// The receiver of a relayed request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Receiver {
+    /// The process that holds a call, a session or the state of a handle.
+    Holder(Holder),
+    /// The process at the URL of a peer, whichever it is.
+    Peer(Arc<str>),
+}
+
+impl Receiver {
+    pub(super) fn url(&self) -> &str {
+        match self {
+            Self::Holder(holder) => holder.url.as_deref().unwrap_or_default(),
+            Self::Peer(url) => url,
+        }
+    }
+
+    /// Its name in the sealed header.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Holder(holder) => holder.id(),
+            Self::Peer(url) => format!("peer {url}"),
+        }
+    }
+
+    /// Whether a response with this id of an instance is from the receiver.
+    pub(super) fn is_sender(&self, instance: Option<&HeaderValue>) -> bool {
+        match self {
+            Self::Holder(holder) => {
+                instance.is_some_and(|value| value.as_bytes() == holder.id().as_bytes())
+            }
+            Self::Peer(_) => instance.is_some(),
+        }
+    }
+}
+
+impl From<Holder> for Receiver {
+    fn from(holder: Holder) -> Self {
+        Self::Holder(holder)
+    }
+}
+
+impl fmt::Display for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Holder(holder) => holder.fmt(f),
+            Self::Peer(url) => f.write_str(url),
+        }
     }
 }
 

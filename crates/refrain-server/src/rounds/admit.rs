@@ -25,6 +25,7 @@ pub(super) struct AdmittedCall<'a> {
     pub(super) token: TokenSource,
     pub(super) home: Home,
     pub(super) caller: Caller,
+    pub(super) can_relay: bool,
     pub(super) permit: Permit,
     pub(super) target: Target,
     pub(super) arguments: Value,
@@ -46,6 +47,7 @@ impl<'a> ResolvedCall<'a> {
             token,
             home,
             caller,
+            can_relay,
             headers,
         } = request;
         let allowed = rounds.auth.allow(&caller, &target.entry().scopes);
@@ -68,6 +70,7 @@ impl<'a> ResolvedCall<'a> {
             token,
             home,
             caller,
+            can_relay,
             permit,
             target,
             arguments: arguments.unwrap_or_else(|| json!({})),
@@ -105,15 +108,16 @@ impl Target {
                     checked.map_err(RoundRejection::Malformed)?;
                 }
                 let arguments = arguments.unwrap_or_else(|| json!({}));
-                if tool.arguments.is_valid(&arguments) {
-                    return Ok(Some(arguments));
-                }
+                let schema = match &tool.arguments {
+                    Some(schema) if !schema.is_valid(&arguments) => schema,
+                    _ => return Ok(Some(arguments)),
+                };
                 let reasons = match call.arguments {
                     Some(raw) if !is_explainable(raw) => {
                         "they do not match the input schema, and are too large to show the mismatch"
                             .to_owned()
                     }
-                    _ => violations(&tool.arguments, &arguments),
+                    _ => violations(schema, &arguments),
                 };
                 let result = ToolResult::error(invalid_arguments(&call.target, &reasons));
                 Err(RoundRejection::Reply(Reply::of_tool(result)))

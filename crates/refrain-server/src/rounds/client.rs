@@ -5,7 +5,7 @@ use super::target::Target;
 use super::{Rounds, reply_of};
 
 use crate::limits::Permit;
-use crate::tasks::{Creating, TaskSeed, cannot_create, store_error};
+use crate::tasks::{Creating, DetachReason, TaskSeed, cannot_create, store_error};
 use crate::timer::{Timer, instant_of};
 use refrain_core::{Binding, Event, Flow, Note, Suspension, limited_event};
 use refrain_store::StoreError;
@@ -37,16 +37,6 @@ enum ClientStage {
         reply: Pin<Box<dyn Future<Output = Reply> + Send>>,
         is_handed_on: bool,
     },
-}
-
-/// The reason why a flow becomes a task.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum DetachReason {
-    /// The tool was registered with `task` or `task_required`.
-    Tool,
-    Handler,
-    /// The round ran longer than `task_after`.
-    Time,
 }
 
 struct Deadlines {
@@ -176,11 +166,13 @@ impl ClientFlow {
         // A handler that never stops sending notes must still meet its deadlines.
         let now = Instant::now();
         let seed = self.seed.as_ref();
+        let round_time = self.target.round_time();
+        let round_time = round_time.unwrap_or(rounds.services.limits.round_time);
         let deadlines = self.deadlines.get_or_insert_with(|| {
             let after = seed.and_then(|seed| seed.tool.tool.task.after);
             Box::new(Deadlines {
                 timer: Timer::default(),
-                limit: now.checked_add(rounds.services.limits.round_time),
+                limit: now.checked_add(round_time),
                 task: after.and_then(|after| now.checked_add(after)),
             })
         });
@@ -262,8 +254,7 @@ impl ClientFlow {
     /// Starts to create a task for the flow. A flow that already ran stays on this instance, even above the task limit.
     fn create_task(&mut self, why: DetachReason) {
         if let Some(seed) = self.seed.take() {
-            let here = why != DetachReason::Tool || seed.tasks.has_capacity(&seed.caller);
-            let creating = seed.create(&mut self.flow, here);
+            let creating = seed.create(&mut self.flow, why != DetachReason::Tool);
             self.stage = ClientStage::Creating(creating, why);
         }
     }

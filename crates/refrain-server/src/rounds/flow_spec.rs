@@ -30,6 +30,8 @@ pub(crate) struct FlowSpec<'a> {
     pub(crate) capabilities: Capabilities,
     /// The JSON text of the extensions that the client declared.
     pub(crate) extensions: Option<Arc<str>>,
+    /// The JSON text of the members of `_meta` that are not reserved.
+    pub(crate) meta: Option<Arc<str>>,
     pub(crate) notes: Subscribed,
     /// Whether the flow can become a task.
     pub(crate) can_detach: bool,
@@ -61,7 +63,8 @@ impl LiveSpec {
     pub(crate) fn held_bytes(&self) -> usize {
         let arguments = self.arguments.as_ref().map_or(0, |raw| raw.get().len());
         let extensions = self.flow.extensions.as_ref().map_or(0, |text| text.len());
-        3 * self.flow.name.len() + arguments + extensions
+        let meta = self.flow.meta.as_ref().map_or(0, |text| text.len());
+        3 * self.flow.name.len() + arguments + extensions + meta
     }
 }
 
@@ -113,6 +116,7 @@ impl Flows {
             uri: target.uri().map(|_| name.to_string()),
             capabilities: spec.capabilities,
             extensions: spec.extensions,
+            meta: spec.meta,
             log_level: spec.notes.log,
             wants_progress: spec.notes.progress,
             source: services.source.clone(),

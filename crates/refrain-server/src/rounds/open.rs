@@ -6,9 +6,9 @@ use super::start::OpenedFlow;
 use super::{RoundRejection, TokenSource};
 use crate::live::{call_gone, held_elsewhere};
 use crate::metrics::LiveCallEvent;
-use crate::relay::{Holder, PendingRelay};
+use crate::relay::{Holder, PendingRelay, RelayPurpose};
 use refrain_core::{OpenError, Sealer, Snapshot, Start, limited_event};
-use refrain_wire::RpcError;
+use refrain_wire::{Capability, RpcError};
 
 /// A call after its token was opened.
 #[expect(
@@ -27,10 +27,21 @@ pub(super) enum OpenedCall<'a> {
 impl<'a> AdmittedCall<'a> {
     #[inline]
     pub(super) fn open(self) -> Result<OpenedCall<'a>, RoundRejection> {
-        match self.call.state.as_deref() {
-            None => self.open_first(),
-            Some(token) if Sealer::is_live_token(token) => self.open_live(token),
-            Some(token) => self.open_token(token),
+        let state = self.call.state.as_deref();
+        // The token of a live call names its holder.
+        if let Some(token) = state.filter(|token| Sealer::is_live_token(token)) {
+            return self.open_live(token);
+        }
+        let call = match self.target.entry().pin {
+            None => self,
+            Some(_) => match self.route()? {
+                Ok(call) => call,
+                Err(relay) => return Ok(relay),
+            },
+        };
+        match state {
+            None => call.open_first(),
+            Some(token) => call.open_token(token),
         }
     }
 
@@ -81,8 +92,9 @@ impl<'a> AdmittedCall<'a> {
             Some(holder) if rounds.relay.is_own(&holder) => {}
             Some(holder) if rounds.relay.can_reach(&holder) => {
                 return Ok(OpenedCall::Relay(Box::new(PendingRelay {
-                    _permit: Some(self.permit),
-                    holder,
+                    permit: Some(self.permit),
+                    to: holder.into(),
+                    purpose: RelayPurpose::Held,
                     caller: self.caller,
                 })));
             }
@@ -97,7 +109,9 @@ impl<'a> AdmittedCall<'a> {
             }
         }
         let answers = self.call.answers.as_ref();
-        let attached = rounds.live.attach(token.flow, token.round, answers)?;
+        let can_be_task = self.call.meta.capabilities.has(Capability::Tasks);
+        let (flow, round) = (token.flow, token.round);
+        let attached = rounds.live.attach(flow, round, answers, can_be_task)?;
         let at = Snapshot::first(token.flow, token.deadline).at_round(token.round);
         Ok(OpenedCall::Attached(self.attach(attached, at)))
     }

@@ -2,7 +2,8 @@
 
 use jsonschema::Validator;
 use refrain_core::{AskError, End, Error, ErrorKind, limited_event};
-use refrain_wire::{CallKind, Reply, ResultBody, RpcError, ToolResult};
+use refrain_wire::{CallKind, ErrorCode, Reply, ResultBody, RpcError, ToolResult};
+use serde_json::Value;
 
 pub(crate) fn outcome_of(
     end: End,
@@ -50,6 +51,7 @@ fn failed(failed: &Error, kind: CallKind) -> Result<ResultBody, RpcError> {
             RpcError::missing_capability(&[*capability])
         }
         ErrorKind::InvalidParams => RpcError::invalid_params(failed.to_string()),
+        ErrorKind::Rpc { code, data } => foreign(*code, data, failed),
         ErrorKind::Internal => {
             limited_event!(ERROR, error = %failed, "handler failed");
             RpcError::internal("Internal error")
@@ -64,6 +66,24 @@ fn failed(failed: &Error, kind: CallKind) -> Result<ResultBody, RpcError> {
     })
 }
 
+/// An error of another server. Codes that describe a problem between a client and its own server become internal errors.
+fn foreign(code: i64, data: &Value, failed: &Error) -> RpcError {
+    let code = match i32::try_from(code).map(ErrorCode::from_i32) {
+        Ok(
+            ErrorCode::HeaderMismatch
+            | ErrorCode::MissingCapability
+            | ErrorCode::UnsupportedVersion,
+        )
+        | Err(_) => ErrorCode::Internal,
+        Ok(code) => code,
+    };
+    let error = RpcError::new(code, failed.to_string());
+    match data {
+        Value::Null => error,
+        data => error.with_data(data),
+    }
+}
+
 /// The first violation of the output schema. Tool errors are not checked.
 fn violation(output: &Validator, body: &ResultBody) -> Option<String> {
     if body.is_error() {
@@ -72,7 +92,7 @@ fn violation(output: &Validator, body: &ResultBody) -> Option<String> {
     let Some(content) = body.structured_content() else {
         return Some("structuredContent is missing".into());
     };
-    output.validate(content).err().map(|error| {
+    output.validate(&content).err().map(|error| {
         let at = error.instance_path().as_str().to_owned();
         // The value is masked: it may be long or confidential.
         format!("at {:?}: {}", at, error.masked())

@@ -4,6 +4,7 @@ use super::round::{FlowHome, Round, RoundState};
 use super::single_use::ReplayRecord;
 use crate::limits::Permit;
 use crate::live::{AttachedRequest, LiveFlow, SealContext, Subscribed};
+use crate::tasks::TaskSeed;
 use refrain_wire::{Reply, RpcError};
 use std::future::ready;
 
@@ -13,6 +14,8 @@ pub(super) struct LiveStart {
     pub(super) context: SealContext,
     pub(super) has_call_id: bool,
     pub(super) notes: Subscribed,
+    /// `Some` if the call can become a task.
+    pub(super) seed: Option<Box<TaskSeed>>,
     pub(super) permit: Permit,
 }
 
@@ -27,7 +30,8 @@ impl Round {
     pub(super) fn park(&mut self, start: LiveStart) {
         // The parked call records its first reply itself, because this round may be dropped earlier.
         let (calls, record) = (&self.rounds.live, &mut self.record);
-        let parked = calls.park(start.live, start.context, start.has_call_id, record);
+        let live = (start.live, start.seed);
+        let parked = calls.park(live, start.context, start.has_call_id, record);
         // If the parked call did not take the record, no handler ran and the claim is deleted.
         let deleted = self.record.take().map(ReplayRecord::spawn_delete);
         match (parked, deleted) {

@@ -8,7 +8,7 @@ use super::single_use::{ClaimResult, ReplayClaim, ReplayRecord, already_used};
 use super::{Rounds, span};
 use crate::limits::Permit;
 use crate::live::{AnswerSender, AttachedEvent, AttachedRequest};
-use crate::tasks::CreatedTask;
+use crate::tasks::{CallPermit, CreatedTask};
 use refrain_core::{LogError, Note, RecordState, Stats, limited_event};
 use refrain_wire::{Ask, Call, CallKind, Id, Reply, RpcError};
 use serde_json::value::RawValue;
@@ -305,7 +305,7 @@ impl Round {
                 let RoundState::Running(FlowHome::Client(client)) = state else {
                     return None;
                 };
-                let reply = task.run(client.flow, client.permit);
+                let reply = task.run(client.flow, CallPermit::Call(client.permit));
                 self.finish(reply)
             }
         }

@@ -28,6 +28,7 @@ impl SessionFlow {
                     HomeEvent::Asks { asks, withdrawn }
                 }
                 LiveEvent::Idle => continue,
+                LiveEvent::Detach => unreachable!("a flow of a legacy session cannot detach"),
                 LiveEvent::Ended(end) => HomeEvent::Reply(reply_of(*end, kind, self.live.output())),
                 LiveEvent::Crashed => HomeEvent::Crashed,
                 LiveEvent::Cancelled(error) => {

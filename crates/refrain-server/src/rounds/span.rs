@@ -75,8 +75,8 @@ pub(super) fn record_reply(span: &Span, reply: &Reply) {
             span.record("rpc.response.status_code", display(code));
             span.record("error.type", display(code));
             span.record("otel.status_code", "ERROR");
-            // Other messages do not quote the caller's parameters.
-            if error.code != ErrorCode::InvalidParams {
+            // Other messages of this server do not quote the caller's parameters.
+            if !matches!(error.code, ErrorCode::InvalidParams | ErrorCode::Other(_)) {
                 span.record("otel.status_description", &*error.message);
             }
         }

@@ -13,7 +13,7 @@ use crate::tasks::{TaskSeed, Tasks};
 use refrain_core::{Binding, LogKey, Retention, Start};
 use refrain_wire::{Call, Capability, LogLevel, RpcError};
 use serde_json::Value;
-use serde_json::value::to_raw_value;
+use serde_json::value::{RawValue, to_raw_value};
 use std::borrow::Cow;
 use std::sync::Arc;
 use tracing::Span;
@@ -119,7 +119,7 @@ impl OpenedFlow<'_> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
         admitted.check_task_required()?;
-        let (input, live_permit) = admitted.into_live(Subscribed::by(call))?;
+        let (input, live_permit) = admitted.into_live(Subscribed::by(call), None)?;
         let LiveInput {
             spec,
             arguments,
@@ -134,7 +134,8 @@ impl OpenedFlow<'_> {
     fn create_live(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
-        admitted.check_task_required()?;
+        let seed = admitted.task_seed()?;
+        let seed = seed.filter(|seed| seed.tool.tool.task.support().is_some());
         if rounds.services.limits.is_draining() || rounds.live.is_closed() {
             return Err(RoundRejection::Busy(RpcError::internal(
                 "this instance is shutting down and accepts no live calls; retry the call",
@@ -151,7 +152,7 @@ impl OpenedFlow<'_> {
             progress: true,
             log: Some(LogLevel::Debug),
         };
-        let (input, live_permit) = admitted.into_live(notes)?;
+        let (input, live_permit) = admitted.into_live(notes, seed.as_deref())?;
         let LiveInput {
             spec,
             arguments,
@@ -164,6 +165,7 @@ impl OpenedFlow<'_> {
             context,
             has_call_id: call.meta.call_id.is_some(),
             notes: Subscribed::by(call),
+            seed,
             permit,
         })))
     }
@@ -185,6 +187,7 @@ impl AdmittedCall<'_> {
                 principal: self.caller.principal,
                 capabilities: meta.capabilities,
                 extensions: meta.extensions.map(|raw| raw.get().into()),
+                meta: meta.custom.as_ref().map(|custom| custom.to_json().into()),
                 notes,
                 can_detach,
             },
@@ -194,21 +197,26 @@ impl AdmittedCall<'_> {
         }
     }
 
-    /// The input of a live call, and the permit to keep it in memory.
-    fn into_live(self, notes: Subscribed) -> Result<(LiveInput, LivePermit), LimitReached> {
+    /// The input of a live call, and the permit to keep it in memory. With a seed, the call can become a task.
+    fn into_live(
+        self,
+        notes: Subscribed,
+        seed: Option<&TaskSeed>,
+    ) -> Result<(LiveInput, LivePermit), LimitReached> {
         let (rounds, call, key) = (self.rounds, self.call, self.caller.limit_key());
         let raw = match &self.target {
             Target::Template(_) => to_raw_value(&self.arguments).ok(),
             _ => self.call.arguments.map(ToOwned::to_owned),
         };
         let name = Cow::Owned(self.call.target.to_string());
-        let input = self.into_input(name, notes, false);
+        let input = self.into_input(name, notes, seed.is_some());
         let live = LiveInput {
             spec: LiveSpec::new(input.spec, raw),
             arguments: input.arguments,
             permit: input.permit,
         };
         let bytes = live.spec.held_bytes() + memory_of(&live.arguments) + bytes_of(call);
+        let bytes = bytes + seed.map_or(0, TaskSeed::held_bytes);
         let permit = rounds.services.limits.acquire_live(key, bytes)?;
         Ok((live, permit))
     }
@@ -244,6 +252,10 @@ impl AdmittedCall<'_> {
                 arguments: self.call.arguments.map(ToOwned::to_owned),
                 capabilities: meta.capabilities,
                 extensions: meta.extensions.map(ToOwned::to_owned),
+                meta: meta
+                    .custom
+                    .as_ref()
+                    .and_then(|custom| RawValue::from_string(custom.to_json()).ok()),
                 ttl: meta.task_ttl,
             })
         }))

@@ -7,6 +7,7 @@ use crate::metrics::TargetCounts;
 use crate::reply::ReplyTo;
 use jsonschema::Validator;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Clone)]
 pub(crate) enum Target {
@@ -29,6 +30,14 @@ impl Target {
     /// Whether the handler uses `once`.
     pub(super) fn uses_once(&self) -> bool {
         matches!(self, Self::Tool(tool) if tool.tool.once)
+    }
+
+    /// How long a round may take, if the tool sets that.
+    pub(crate) fn round_time(&self) -> Option<Duration> {
+        match self {
+            Self::Tool(tool) => tool.tool.round_time,
+            _ => None,
+        }
     }
 
     /// Whether each token of the call can be used only once.

@@ -1,19 +1,20 @@
 //! Open subscriptions and their pending changes.
 
+use super::subscribed::UriCounts;
 use super::{SubscribeError, Subscription};
 use crate::auth::Caller;
 use crate::catalog::{ChangedLists, normalize_uri};
 use crate::limits::{LimitKey, LimitReached, Limiter, Permit};
 use crate::tasks::TaskSubscription;
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use refrain_wire::{Change, Filter};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
 pub(super) const STOPPING: &str = "the server is shutting down: subscribe again";
-const GAVE_WAY: &str = "other callers needed the place of this subscription, the oldest of the anonymous caller with the most: \
-     subscribe again later";
+const GAVE_WAY: &str = "this subscription was ended for other callers, because its anonymous caller had the most: subscribe \
+     again later";
 
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -24,6 +25,7 @@ pub(crate) struct Registry {
 #[derive(Debug, Default)]
 struct Listeners {
     open: Vec<Arc<Listener>>,
+    uris: UriCounts,
     closed: bool,
 }
 
@@ -58,6 +60,7 @@ impl Registry {
             pending: Mutex::default(),
             permit: Mutex::new(Some(permit)),
         });
+        listeners.uris.add(&listener.filter.uris);
         listeners.open.push(listener.clone());
         Ok(Subscription::new(self.clone(), listener, tasks))
     }
@@ -81,6 +84,10 @@ impl Registry {
 
     pub(crate) fn len(&self) -> usize {
         self.listeners.lock().open.len()
+    }
+
+    pub(super) fn uris(&self) -> MappedMutexGuard<'_, UriCounts> {
+        MutexGuard::map(self.listeners.lock(), |listeners| &mut listeners.uris)
     }
 
     pub(crate) fn lists_changed(&self, changed: ChangedLists) {
@@ -137,6 +144,7 @@ impl Registry {
     pub(super) fn remove(&self, listener: &Arc<Listener>) {
         let mut listeners = self.listeners.lock();
         listeners.open.retain(|open| !Arc::ptr_eq(open, listener));
+        listeners.uris.remove(&listener.filter.uris);
     }
 }
 

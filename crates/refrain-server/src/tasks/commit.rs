@@ -71,6 +71,7 @@ impl Driver {
         let task = &self.held.lease.task;
         let owned = (task, &self.owner);
         let retry_reason = match &end {
+            _ if running.is_live => None,
             End::Failed(error) if matches!(error.kind(), ErrorKind::Retry) => {
                 Some(error.to_string())
             }
@@ -92,8 +93,10 @@ impl Driver {
             return state_change(Next::Retry(wait, reason));
         }
         // The error becomes the status message, unless results are sealed: status messages are not.
+        let is_sealed = self.tasks.options.seal;
+        let has_failed = matches!(end, End::Failed(_));
         let error = match &end {
-            End::Failed(error) if !self.tasks.options.seal => Some(error.to_string()),
+            End::Failed(error) if !is_sealed => Some(error.to_string()),
             _ => None,
         };
         match outcome_of(end, CallKind::Tool, running.tool.output.as_deref()) {
@@ -105,7 +108,13 @@ impl Driver {
                     ..state_change(Next::Complete(outcome))
                 }
             }
-            Err(error) => self.tasks.fail(owned, &error),
+            Err(error) => {
+                let mut commit = self.tasks.fail(owned, &error);
+                if is_sealed && has_failed {
+                    commit.status_message = None;
+                }
+                commit
+            }
         }
     }
 

@@ -2,10 +2,11 @@
 
 use super::Tasks;
 use super::driver::{RunningTask, TaskTimers};
+use super::leases::TaskPlace;
 use super::request::store_error;
 use super::sealing::TaskPart;
 use crate::catalog::RegisteredTool;
-use crate::limits::{LimitKey, Permit};
+use crate::limits::{LimitKey, LivePermit, Permit};
 use crate::metrics::TaskEvent;
 use crate::retry::Backoff;
 use refrain_core::{Claims, Detachment, Flow, Principal, Snapshot, limited_event};
@@ -19,6 +20,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The reason why a flow becomes a task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DetachReason {
+    /// The tool was registered with `task` or `task_required`.
+    Tool,
+    Handler,
+    /// The round ran longer than `task_after`.
+    Time,
+}
+
+/// The permit of the call that became a task.
+pub(crate) enum CallPermit {
+    Call(#[expect(dead_code, reason = "held until the task ends here")] Permit),
+    /// For a handler that stays in memory.
+    Live(#[expect(dead_code, reason = "held until the task ends")] LivePermit),
+}
+
 /// The data for creating a task, apart from the flow.
 pub(crate) struct TaskSeed {
     pub(crate) tasks: Arc<Tasks>,
@@ -28,6 +46,8 @@ pub(crate) struct TaskSeed {
     pub(crate) arguments: Option<Box<RawValue>>,
     pub(crate) capabilities: Capabilities,
     pub(crate) extensions: Option<Box<RawValue>>,
+    /// The members of `_meta` that are not reserved.
+    pub(crate) meta: Option<Box<RawValue>>,
     /// The maximum time to live that the client requested.
     pub(crate) ttl: Option<Duration>,
 }
@@ -40,6 +60,11 @@ pub(super) struct StoredCall<'a> {
     #[serde(with = "StoredCapabilities")]
     pub(super) capabilities: Capabilities,
     pub(super) extensions: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) meta: Option<Box<RawValue>>,
+    /// Whether the handler stays in the memory of the instance that created the task, and never runs again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) live: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -73,6 +98,7 @@ pub(crate) type Creating =
 pub(crate) struct CreatedTask {
     created: Creation,
     requested_at: Instant,
+    place: Option<TaskPlace>,
     seed: TaskSeed,
     detachment: Detachment,
 }
@@ -106,6 +132,8 @@ impl Tasks {
             arguments: seed.arguments.as_deref().map(Cow::Borrowed),
             capabilities: seed.capabilities,
             extensions: seed.extensions.clone(),
+            meta: seed.meta.clone(),
+            live: tool.live,
         };
         let call = serde_json::to_vec(&call).expect("raw JSON and plain values serialize");
         let options = &self.options;
@@ -128,8 +156,21 @@ impl Tasks {
 }
 
 impl TaskSeed {
-    /// Creates a task for the flow. If `here`, this instance runs it.
-    pub(crate) fn create(self, flow: &mut Flow, here: bool) -> Creating {
+    /// The number of bytes that the client sent and the seed keeps.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let kept = [&self.arguments, &self.extensions, &self.meta];
+        let kept = kept.into_iter().flatten();
+        kept.map(|raw| raw.get().len()).sum()
+    }
+
+    /// Creates a task for the flow. If there is a place for it, this instance runs it, else it waits in the store.
+    ///
+    /// A flow that `stays` runs here even without a place: it already runs, or is kept in memory. The permit of its call or
+    /// live call limits it, and it takes no place from the tasks of others.
+    pub(crate) fn create(self, flow: &mut Flow, stays: bool) -> Creating {
+        // Taken before the store is asked, so that tasks that are created at the same time count.
+        let place = self.tasks.try_place(&self.caller);
+        let here = stays || place.is_some();
         let detachment = flow.detachment();
         let new = self.tasks.new_task(&self, flow, &detachment, here);
         let (tasks, caller) = (self.tasks.clone(), self.caller.clone());
@@ -139,6 +180,7 @@ impl TaskSeed {
                 Ok(created) => Ok(CreatedTask {
                     created,
                     requested_at,
+                    place,
                     seed: self,
                     detachment,
                 }),
@@ -155,7 +197,7 @@ impl TaskSeed {
 
 impl CreatedTask {
     /// Starts the task if this instance runs it, and returns the reply to the call.
-    pub(crate) fn run(self, mut flow: Flow, permit: Permit) -> Reply {
+    pub(crate) fn run(self, mut flow: Flow, permit: CallPermit) -> Reply {
         let seed = self.seed;
         let (tasks, owner) = (seed.tasks.clone(), seed.owner.clone());
         let task = match self.created {
@@ -166,7 +208,8 @@ impl CreatedTask {
                     let now = tasks.services.source.unix_seconds();
                     flow.become_task(&self.detachment, now.saturating_add(task.ttl.as_secs()));
                     let running = RunningTask {
-                        account: seed.caller.account(),
+                        place: self.place,
+                        is_live: seed.tool.tool.live,
                         tool: seed.tool,
                         owner: seed.owner,
                         flow,
@@ -184,6 +227,16 @@ impl CreatedTask {
         match tasks.task_info(task, &owner) {
             Some(info) => Reply::Task(info.to_created()),
             None => Reply::Error(RpcError::internal("Internal error")),
+        }
+    }
+}
+
+impl CreatedTask {
+    /// Cancels a new task in the background, because its call was cancelled in the meantime.
+    pub(crate) fn abandon(self) {
+        if let Creation::New(task, _) = self.created {
+            let (store, owner) = (self.seed.tasks.store.clone(), self.seed.owner);
+            tokio::spawn(cancel_orphan(store, task.id, owner));
         }
     }
 }

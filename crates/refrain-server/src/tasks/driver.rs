@@ -2,13 +2,12 @@
 //!
 //! Invariant: the handler is polled only while the lease is certainly held. After the lease is lost, nothing is written.
 
-use super::Tasks;
 use super::commit::{LeaseLost, state_change};
-use super::failures::{expired, journal_too_large};
-use super::leases::HeldLease;
+use super::failures::{expired, incomplete_live, journal_too_large, outcome_unknown};
+use super::leases::{HeldLease, TaskPlace};
 use super::sealing::TaskPart;
+use super::{CallPermit, Tasks};
 use crate::catalog::RegisteredTool;
-use crate::limits::Permit;
 use crate::metrics::{RunningTaskGuard, TaskEvent};
 use crate::server::Server;
 use crate::timer::Timer;
@@ -31,15 +30,16 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) struct RunningTask {
     pub(super) tool: Arc<RegisteredTool>,
     pub(super) owner: Principal,
-    /// The account that it counts for.
-    pub(super) account: Principal,
+    /// `None` if there was none for a flow that could not wait for one.
+    pub(super) place: Option<TaskPlace>,
     pub(super) flow: Flow,
     pub(super) attempt: u32,
     pub(super) ends: Option<Instant>,
     pub(super) ttl: Duration,
     pub(super) timers: TaskTimers,
-    /// The permit of the call that became this task.
-    pub(super) _permit: Option<Permit>,
+    /// Whether the handler stays in memory until it ends, and never runs again.
+    pub(super) is_live: bool,
+    pub(super) _permit: Option<CallPermit>,
 }
 
 /// The next action of the driver.
@@ -58,17 +58,13 @@ enum DriverTurn {
 impl Tasks {
     pub(super) fn run_here(
         self: &Arc<Self>,
-        running: RunningTask,
+        mut running: RunningTask,
         lease: Lease,
         revision: u64,
         requested_at: Instant,
     ) {
-        let held = self.leases.hold(
-            (lease, &running.account),
-            revision,
-            requested_at,
-            self.options.lease,
-        );
+        let time = self.options.lease;
+        let held = self.leases.hold(lease, revision, requested_at, time);
         self.start_renewal();
         let tasks = self.clone();
         let span = tracing::debug_span!("task", task = ?held.lease.task, tool = running.tool.tool.info.name);
@@ -79,6 +75,7 @@ impl Tasks {
                 tasks,
                 held,
                 owner: running.owner.clone(),
+                _place: running.place.take(),
             };
             driver.run(running).await;
         };
@@ -90,6 +87,7 @@ pub(super) struct Driver {
     pub(super) tasks: Arc<Tasks>,
     pub(super) held: Arc<HeldLease>,
     pub(super) owner: Principal,
+    _place: Option<TaskPlace>,
     _runs: RunningTaskGuard,
     /// Kept alive for `State<Server>`.
     _server: Option<Server>,
@@ -238,6 +236,9 @@ impl Driver {
 
     fn next_after(&self, then: AfterWrite, running: &mut RunningTask) -> Next {
         running.timers.linger = None;
+        if running.is_live {
+            return Next::Keep;
+        }
         match then {
             AfterWrite::Continue => Next::Keep,
             AfterWrite::HandOn => Next::HandOn,
@@ -266,10 +267,15 @@ impl Driver {
         let task = &self.held.lease.task;
         let owned = (task, &self.owner);
         let tasks = &self.tasks;
-        let journal = tasks.seal_journal(owned, &write.snapshot, &running.tool.tool.version);
-        let limit = tasks.options.journal;
-        if journal.len() > limit {
-            let error = journal_too_large(&write.snapshot, journal.len(), limit);
+        if running.is_live && running.flow.has_ended() {
+            return self.fail_task(&incomplete_live()).await.map(|()| true);
+        }
+        // The journal of a live task is not written, because no handler is resumed from it.
+        let journal = (!running.is_live)
+            .then(|| tasks.seal_journal(owned, &write.snapshot, &running.tool.tool.version));
+        let (size, limit) = (journal.as_ref().map_or(0, Vec::len), tasks.options.journal);
+        if size > limit {
+            let error = journal_too_large(&write.snapshot, size, limit);
             return self.fail_task(&error).await.map(|()| true);
         }
         let next = self.next_after(write.then, running);
@@ -280,7 +286,7 @@ impl Driver {
         });
         let keep = next == Next::Keep;
         let commit = Commit {
-            journal: Some(journal),
+            journal,
             progress: write.progress,
             publish: publish.collect(),
             taken: write.taken,
@@ -305,7 +311,7 @@ impl Driver {
         Ok(false)
     }
 
-    /// Handles a changed lease and receives answers. `false`: the task was handed on.
+    /// Handles a changed lease and receives answers. `false`: the task was handed on, or failed if it is live.
     async fn check_lease(&self, running: &mut RunningTask) -> Result<bool, LeaseLost> {
         if self.held.is_lost() {
             return Err(LeaseLost);
@@ -313,6 +319,9 @@ impl Driver {
         if self.held.must_hand_on() {
             // Stops the handler before another instance can claim the task.
             running.flow.cancel();
+            if running.is_live {
+                return self.fail_task(&outcome_unknown()).await.map(|()| false);
+            }
             return self
                 .commit(&state_change(Next::HandOn))
                 .await

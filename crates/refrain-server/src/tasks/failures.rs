@@ -2,6 +2,7 @@
 
 use refrain_core::Snapshot;
 use refrain_wire::RpcError;
+use serde_json::json;
 use std::time::Duration;
 
 pub(super) fn expired(ttl: Duration, open: &[&str], last: Option<&str>) -> RpcError {
@@ -15,6 +16,21 @@ pub(super) fn expired(ttl: Duration, open: &[&str], last: Option<&str>) -> RpcEr
         message.push_str(last);
     }
     RpcError::internal(message)
+}
+
+/// The error of a task whose handler was in the memory of an instance that is gone.
+pub(super) fn outcome_unknown() -> RpcError {
+    RpcError::internal(
+        "outcome unknown: the instance that ran this call was lost; its effects may have happened; it was not repeated",
+    )
+    .with_data(&json!({"outcomeUnknown": true}))
+}
+
+/// The error of a live tool in the explicit style, whose handler would have to run again.
+pub(super) fn incomplete_live() -> RpcError {
+    RpcError::internal(
+        "the handler of a live tool returned Incomplete in a task: await the ask instead, or remove `live`",
+    )
 }
 
 pub(super) fn too_many_attempts(attempts: u32, last: Option<&str>) -> RpcError {

@@ -1,9 +1,10 @@
-//! The leases of an instance, one for each task that it runs.
+//! The leases of an instance, one for each task that it runs, and the places that limit their number.
 
+use crate::limits::quarter;
 use crate::timer::within;
 use parking_lot::Mutex;
 use refrain_core::Principal;
-use refrain_store::{Lease, TaskId};
+use refrain_store::{Lease, TaskId, is_anonymous_account};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +22,10 @@ pub(crate) struct Leases {
     pub(crate) worker: String,
     /// Maximum number of tasks.
     limit: usize,
-    running: Mutex<Running>,
+    /// Places that tasks of anonymous callers cannot use.
+    kept_for_principals: usize,
+    held: Mutex<HashMap<TaskId, Arc<HeldLease>>>,
+    places: Mutex<Places>,
     /// Whether a runtime task renews the leases.
     pub(super) is_renewing: AtomicBool,
     /// Notified when capacity may be freed, a wake-up is added or the last task ends.
@@ -33,10 +37,24 @@ pub(crate) struct Leases {
 }
 
 #[derive(Default)]
-struct Running {
-    leases: HashMap<TaskId, Arc<HeldLease>>,
-    /// The number of leases of each account's tasks.
+struct Places {
+    used: usize,
+    /// The used places of each account.
     accounts: HashMap<Principal, usize>,
+    /// Places for the tasks of a claim whose accounts are not yet known.
+    claiming: usize,
+}
+
+/// The place of a task of the account, from before the store is asked until the task leaves memory.
+pub(crate) struct TaskPlace {
+    leases: Arc<Leases>,
+    account: Principal,
+}
+
+/// Places for a claim, until its tasks have their own.
+pub(super) struct ClaimPlaces {
+    leases: Arc<Leases>,
+    pub(super) capacity: Capacity,
 }
 
 /// What this instance can claim.
@@ -45,12 +63,13 @@ pub(super) struct Capacity {
     pub(super) most: usize,
     /// The accounts without capacity.
     pub(super) except: Vec<Principal>,
+    /// Whether there is capacity for anonymous callers.
+    pub(super) anonymous: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
-    account: Principal,
     is_lost: AtomicBool,
     hand_on_requested: AtomicBool,
     revision: AtomicU64,
@@ -61,12 +80,15 @@ pub(crate) struct HeldLease {
 }
 
 impl Leases {
-    pub(crate) fn new(random: [u8; 4], limit: usize) -> Self {
+    /// With an authenticator, a quarter of the places is kept for tasks of authenticated callers.
+    pub(crate) fn new(random: [u8; 4], limit: usize, has_authenticator: bool) -> Self {
         let random = u32::from_be_bytes(random);
         Self {
             worker: format!("{}-{random:08x}", std::process::id()),
             limit,
-            running: Mutex::default(),
+            kept_for_principals: if has_authenticator { quarter(limit) } else { 0 },
+            held: Mutex::default(),
+            places: Mutex::default(),
             is_renewing: AtomicBool::new(false),
             changed: Notify::new(),
             wakeups: Mutex::default(),
@@ -75,12 +97,12 @@ impl Leases {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.running.lock().leases.len()
+        self.held.lock().len()
     }
 
     pub(super) fn hold(
         &self,
-        (lease, account): (Lease, &Principal),
+        lease: Lease,
         revision: u64,
         requested_at: Instant,
         time: Duration,
@@ -93,29 +115,22 @@ impl Leases {
             expires: Mutex::new((requested_at + time, wall_clock_at(requested_at) + time)),
             changed: Notify::new(),
             lease,
-            account: account.clone(),
         });
-        let mut running = self.running.lock();
         let task = held.lease.task.clone();
-        let before = running.leases.insert(task, held.clone());
-        if before.is_none() {
-            *running.accounts.entry(account.clone()).or_default() += 1;
-        }
+        self.held.lock().insert(task, held.clone());
         held
     }
 
     pub(super) fn release(&self, held: &Arc<HeldLease>) {
-        let mut running = self.running.lock();
-        let free = running.free(self.limit);
-        let limited = running.accounts.values().any(|count| *count >= free);
+        let mut leases = self.held.lock();
         // This instance may already hold a new lease of the same task.
-        let current = running.leases.get(&held.lease.task);
+        let current = leases.get(&held.lease.task);
         if current.is_some_and(|current| Arc::ptr_eq(current, held)) {
-            running.remove(held);
+            leases.remove(&held.lease.task);
         }
-        let empty = running.leases.is_empty();
-        drop(running);
-        if limited || empty {
+        let empty = leases.is_empty();
+        drop(leases);
+        if empty {
             self.changed.notify_one();
         }
     }
@@ -154,52 +169,141 @@ impl Leases {
         }
     }
 
-    /// Whether this instance can run another task of the account. An account has fewer tasks than there are free places: one
-    /// gets half of the places, two get a third each. So there is a place for every further account.
-    pub(super) fn has_capacity(&self, account: &Principal) -> bool {
-        let running = self.running.lock();
-        let count = running.accounts.get(account).copied().unwrap_or(0);
-        count < running.free(self.limit)
+    /// The free places for tasks of an account, and those of them that accounts with running tasks leave to others.
+    fn free(&self, places: &Places, is_anonymous: bool) -> (usize, usize) {
+        let kept = match is_anonymous {
+            true => self.kept_for_principals,
+            false => 0,
+        };
+        let used = places.used + places.claiming;
+        let free = self.limit.saturating_sub(used + kept);
+        (free, quarter(self.limit - kept))
+    }
+
+    /// A place for another task of the account, if there is one. An account has fewer tasks than there are free places: one
+    /// gets half of the places, two get a third each. The last quarter is for accounts without a running task.
+    pub(super) fn try_place(self: &Arc<Self>, account: &Principal) -> Option<TaskPlace> {
+        let mut places = self.places.lock();
+        let count = places.accounts.get(account).copied().unwrap_or(0);
+        let (free, left) = self.free(&places, is_anonymous_account(account));
+        // All tasks of a claim may be of this account.
+        let free_for_account = free.saturating_sub(places.claiming);
+        if count >= free_for_account || !has_place((free, left), count) {
+            return None;
+        }
+        places.add(account);
+        drop(places);
+        Some(self.place_of(account))
+    }
+
+    /// The place of a claimed task. The claim kept to the limit.
+    pub(super) fn take_place(self: &Arc<Self>, account: &Principal) -> TaskPlace {
+        self.places.lock().add(account);
+        self.place_of(account)
+    }
+
+    fn place_of(self: &Arc<Self>, account: &Principal) -> TaskPlace {
+        TaskPlace {
+            leases: self.clone(),
+            account: account.clone(),
+        }
+    }
+
+    /// Places for a claim of at most this many tasks. `None` if there are none.
+    pub(super) fn claim_places(self: &Arc<Self>, most: usize) -> Option<ClaimPlaces> {
+        let mut places = self.places.lock();
+        let mut capacity = self.capacity_of(&places);
+        capacity.most = capacity.most.min(most);
+        if capacity.most == 0 {
+            return None;
+        }
+        places.claiming += capacity.most;
+        drop(places);
+        Some(ClaimPlaces {
+            leases: self.clone(),
+            capacity,
+        })
     }
 
     pub(super) fn capacity(&self) -> Capacity {
-        let running = self.running.lock();
-        let free = running.free(self.limit);
-        let (mut except, mut largest) = (Vec::new(), 0);
-        for (account, count) in &running.accounts {
-            if *count < free {
-                largest = largest.max(*count);
+        self.capacity_of(&self.places.lock())
+    }
+
+    fn capacity_of(&self, places: &Places) -> Capacity {
+        let free = [false, true].map(|is_anonymous| self.free(places, is_anonymous));
+        let (mut except, mut largest) = (Vec::new(), [0; 2]);
+        for (account, count) in &places.accounts {
+            let kind = usize::from(is_anonymous_account(account));
+            if has_place(free[kind], *count) {
+                largest[kind] = largest[kind].max(*count);
             } else {
                 except.push(account.clone());
             }
         }
-        // If the tasks all belong to the account with the most, the last one still needs more free places than that.
-        let most = (free + 1 - largest.min(free)) / 2;
-        Capacity { most, except }
+        let anonymous = free[1].0 > 0;
+        let most = match anonymous {
+            true => most(free[0], largest[0]).min(most(free[1], largest[1])),
+            false => most(free[0], largest[0]),
+        };
+        Capacity {
+            most,
+            except,
+            anonymous,
+        }
     }
 
     pub(super) fn all(&self) -> Vec<Arc<HeldLease>> {
-        self.running.lock().leases.values().cloned().collect()
+        self.held.lock().values().cloned().collect()
     }
 
     pub(super) fn get(&self, task: &TaskId) -> Option<Arc<HeldLease>> {
-        self.running.lock().leases.get(task).cloned()
+        self.held.lock().get(task).cloned()
     }
 }
 
-impl Running {
-    fn free(&self, limit: usize) -> usize {
-        limit.saturating_sub(self.leases.len())
+/// Whether an account with this many running tasks may have another, of these free places and those left to others.
+fn has_place((free, left): (usize, usize), count: usize) -> bool {
+    count < free && (count == 0 || free > left)
+}
+
+/// The maximum number of tasks to claim at once. If they all belong to the account with the most, the last one still needs
+/// more free places than that, and if it is not the first of its account, more than are left to others.
+fn most((free, left): (usize, usize), largest: usize) -> usize {
+    ((free + 1 - largest) / 2).min(free.saturating_sub(left).max(1))
+}
+
+impl Places {
+    fn add(&mut self, account: &Principal) {
+        self.used += 1;
+        *self.accounts.entry(account.clone()).or_default() += 1;
     }
 
-    fn remove(&mut self, held: &HeldLease) {
-        self.leases.remove(&held.lease.task);
-        if let Some(count) = self.accounts.get_mut(&held.account) {
+    fn remove(&mut self, account: &Principal) {
+        self.used -= 1;
+        if let Some(count) = self.accounts.get_mut(account) {
             *count -= 1;
             if *count == 0 {
-                self.accounts.remove(&held.account);
+                self.accounts.remove(account);
             }
         }
+    }
+}
+
+impl Drop for TaskPlace {
+    fn drop(&mut self) {
+        let mut places = self.leases.places.lock();
+        let before = self.leases.capacity_of(&places);
+        places.remove(&self.account);
+        drop(places);
+        if before.most == 0 || !before.except.is_empty() || !before.anonymous {
+            self.leases.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for ClaimPlaces {
+    fn drop(&mut self) {
+        self.leases.places.lock().claiming -= self.capacity.most;
     }
 }
 
@@ -263,4 +367,30 @@ impl HeldLease {
 fn wall_clock_at(at: Instant) -> SystemTime {
     let now = SystemTime::now();
     now.checked_sub(at.elapsed()).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many places as the account gets.
+    fn places(leases: &Arc<Leases>, account: &Principal) -> Vec<TaskPlace> {
+        std::iter::from_fn(|| leases.try_place(account)).collect()
+    }
+
+    #[test]
+    fn tasks_of_a_claim_count_before_their_accounts_are_known() {
+        let leases = Arc::new(Leases::new([0; 4], 64, false));
+        let [alice, bob] = ["alice", "bob"].map(Principal::new);
+        let claim = leases.claim_places(16).expect("free places");
+        let created = places(&leases, &alice);
+        let claimed: Vec<_> = (0..16).map(|_| leases.take_place(&alice)).collect();
+        drop(claim);
+        // Half of the places, as without a claim.
+        assert_eq!(created.len() + claimed.len(), 32);
+        assert!(leases.try_place(&alice).is_none());
+        assert!(leases.try_place(&bob).is_some());
+        drop((created, claimed));
+        assert_eq!(places(&leases, &alice).len(), 32);
+    }
 }

@@ -1,6 +1,7 @@
 //! Settings for running and storing tasks.
 
 use crate::builder::BuildError;
+use crate::limits::quarter;
 use refrain_store::Quota;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskOptions {
     /// Maximum number of tasks that one instance runs at the same time. One owner has at most as many as are free: half of
-    /// them, or a third for each of two owners. Default 64.
+    /// them, or a third for each of two owners. The last quarter is for owners without a running task. With an
+    /// authenticator, a quarter is kept for authenticated owners. Default 64.
     pub concurrent: usize,
     /// The duration of a lease, which is renewed after every third of it. Default 30 seconds.
     pub lease: Duration,
@@ -36,7 +38,8 @@ pub struct TaskOptions {
     /// tokens, each task and token rounded up to the next KiB. Ended tasks count until they are deleted. More data is
     /// rejected, and a task whose journal needs it fails. Default 64 MiB.
     pub bytes_each: usize,
-    /// Maximum size of the data of all owners, in bytes. Default 16 GiB.
+    /// Maximum size of the data of all owners, in bytes. The last quarter is for owners that have at most a sixteenth of
+    /// `bytes_each`. With an authenticator, anonymous callers use at most three quarters. Default 16 GiB.
     pub bytes: usize,
     /// Maximum number of tasks in one subscription. Default 256.
     pub subscribed: usize,
@@ -52,8 +55,15 @@ pub struct TaskOptions {
 }
 
 impl TaskOptions {
-    pub(super) fn quota(&self) -> Quota {
+    /// With an authenticator, a quarter of the bytes is kept for authenticated callers.
+    pub(super) fn quota(&self, has_authenticator: bool) -> Quota {
+        let kept = if has_authenticator {
+            quarter(self.bytes)
+        } else {
+            0
+        };
         Quota {
+            anonymous_bytes: (self.bytes - kept) as u64,
             tasks: self.unfinished_each as u64,
             bytes: self.bytes_each as u64,
             total_bytes: self.bytes as u64,

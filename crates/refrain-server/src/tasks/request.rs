@@ -22,7 +22,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 /// For invalid and unknown ids, tasks of other principals and expired tasks.
-const UNKNOWN_TASK: &str = "unknown taskId: the task does not exist or has expired";
+const UNKNOWN_TASK: &str =
+    "unknown task: it does not exist, has expired, or belongs to another caller";
 pub(super) const STORE_UNAVAILABLE: &str = "the task store is unavailable; try again";
 
 type SentAnswers = Vec<(String, Box<RawValue>)>;

@@ -4,7 +4,7 @@ use super::Tasks;
 use super::commit::state_change;
 use super::create::StoredCall;
 use super::driver::{RunningTask, TaskTimers};
-use super::failures::{expired, too_many_attempts};
+use super::failures::{expired, outcome_unknown, too_many_attempts};
 use super::sealing::TaskPart;
 use crate::live::Subscribed;
 use crate::rounds::{FlowSpec, Target};
@@ -61,6 +61,13 @@ impl Tasks {
         let journal = self.open(owned, TaskPart::Journal, claimed.journal);
         let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);
         let snapshot = snapshot.filter(|snapshot| snapshot.flow() == claimed.flow);
+        let call = self.open(owned, TaskPart::Call, claimed.call);
+        let call = call.as_deref().map(serde_json::from_slice);
+        let call: Option<Result<StoredCall<'_>, _>> = call;
+        // Its handler was in the memory of an instance that lost the lease.
+        if let Some(Ok(StoredCall { live: true, .. })) = call {
+            return Err(TaskResumeError::Failed(outcome_unknown()));
+        }
         let last = claimed.last_error.as_deref();
         if claimed.left.is_zero() {
             let open: Vec<&str> = snapshot.iter().flat_map(Snapshot::open_keys).collect();
@@ -75,12 +82,10 @@ impl Tasks {
         let name = self.namespace.tool_of(&claimed.tool).unwrap_or_default();
         let tool = self.catalog.entries().tools.get(name).cloned();
         let tool = tool.ok_or(TaskResumeError::Tool)?;
-        let call = self.open(owned, TaskPart::Call, claimed.call);
         let (Some(snapshot), Some(call)) = (snapshot, call) else {
             return Err(TaskResumeError::Sealed);
         };
-        let call: StoredCall<'_> =
-            serde_json::from_slice(&call).map_err(|_| TaskResumeError::Call)?;
+        let call = call.map_err(|_| TaskResumeError::Call)?;
         let answers = self.open_answers(owned, claimed.answers)?;
         let arguments = call.arguments.as_deref();
         let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
@@ -95,6 +100,7 @@ impl Tasks {
             principal: claimed.owner.clone(),
             capabilities: call.capabilities,
             extensions: call.extensions.map(|raw| raw.get().into()),
+            meta: call.meta.map(|raw| raw.get().into()),
             notes: Subscribed::default(),
             can_detach: true,
         };
@@ -102,11 +108,12 @@ impl Tasks {
             flow: self.flows.start(spec, arguments, start),
             tool,
             owner: claimed.owner,
-            account: claimed.account,
+            place: Some(self.leases.take_place(&claimed.account)),
             attempt: claimed.attempt,
             ends: Instant::now().checked_add(claimed.left),
             ttl: claimed.ttl,
             timers: TaskTimers::default(),
+            is_live: false,
             _permit: None,
         })
     }

@@ -93,11 +93,13 @@ impl Tasks {
 
     /// Claims a batch of due tasks. `true`: there may be more.
     async fn claim_batch(self: &Arc<Self>) -> bool {
-        let capacity = self.leases.capacity();
-        let limit = capacity.most.min(CLAIM_BATCH);
-        if limit == 0 || self.services.limits.is_draining() {
+        if self.services.limits.is_draining() {
             return false;
         }
+        let Some(places) = self.leases.claim_places(CLAIM_BATCH) else {
+            return false;
+        };
+        let capacity = &places.capacity;
         let tools: Vec<String> = {
             let entries = self.catalog.entries();
             let names = entries.tools.iter().map(|tool| &tool.tool.info.name);
@@ -107,13 +109,14 @@ impl Tasks {
             worker: &self.leases.worker,
             tools: &tools,
             lease: self.options.lease,
-            most: limit,
+            most: capacity.most,
             except: &capacity.except,
+            anonymous: capacity.anonymous,
         };
         let requested_at = Instant::now();
         match self.store.claim(claim).await {
             Ok(claimed) => {
-                let has_more = claimed.len() == limit;
+                let has_more = claimed.len() == capacity.most;
                 for claimed in claimed {
                     self.services.metrics.tasks.add(TaskEvent::TakenUp);
                     self.take_up(claimed, requested_at).await;

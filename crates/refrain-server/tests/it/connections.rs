@@ -2,14 +2,15 @@
 
 use crate::support::legacy::{Session, request};
 use crate::support::{
-    Connection, Guard, Instance, LOG_LEVEL, Request, Signals, echo, names, signals, start, text,
-    within,
+    Connection, Guard, Instance, LOG_LEVEL, OptionalBearer, Request, Signals, echo, names, signals,
+    start, text, within,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use refrain_core::{Cx, Result};
 use refrain_server::{
-    AllowedHosts, BuildError, HttpService, Server, ServerBuilder, ServerLimits, State, Tool,
+    AllowedHosts, BearerTokens, BuildError, HttpService, Server, ServerBuilder, ServerLimits,
+    State, Tool,
 };
 use refrain_wire::LogLevel;
 use serde_json::json;
@@ -247,6 +248,73 @@ async fn caller_at_its_limit_of_calls_gets_no_lists_either() {
         .await
         .reply();
     session.result(&request(2, "ping", json!({}))).await;
+}
+
+#[tokio::test]
+async fn authenticated_caller_is_served_behind_a_crowd_of_anonymous_ones() {
+    let limits = ServerLimits {
+        concurrent_calls: 8,
+        concurrent_calls_each: 4,
+        ..ServerLimits::default()
+    };
+    let token = "alice-0123456789abcdef";
+    let tokens = BearerTokens::new().with("alice", token);
+    let (builder, signals, mut received) = builder(limits);
+    let builder = builder.authenticator(OptionalBearer(tokens));
+    let instance = start(builder.client_address_header("X-Forwarded-For")).await;
+    let at = |request: Request, address: u8| {
+        request.header("X-Forwarded-For", &format!("192.0.2.{address}"))
+    };
+    let mut crowd = Vec::new();
+    for address in 1..=6 {
+        let mut connection = instance.connect().await;
+        let held = Request::tool("held", json!({}));
+        connection.send(&at(held, address)).await;
+        within("the handler", received.recv()).await;
+        crowd.push(connection);
+    }
+    let rejected = instance.send(&at(word(), 7)).await;
+    let message = rejected.error(503, -32603);
+    names(&message, &["limit of 6 calls for anonymous callers"]);
+    let word = word().header("Authorization", &format!("Bearer {token}"));
+    instance.send(&word).await.reply();
+    for mut connection in crowd {
+        signals.open();
+        connection.response().await.reply();
+    }
+}
+
+/// A caller with a call leaves the last quarter to callers without one.
+#[tokio::test]
+async fn new_caller_is_served_behind_a_crowd_with_several_calls_each() {
+    let limits = ServerLimits {
+        concurrent_calls: 8,
+        concurrent_calls_each: 4,
+        ..ServerLimits::default()
+    };
+    let (builder, signals, mut received) = builder(limits);
+    let instance = start(builder.client_address_header("X-Forwarded-For")).await;
+    let at = |request: Request, address: u8| {
+        request.header("X-Forwarded-For", &format!("192.0.2.{address}"))
+    };
+    let mut crowd = Vec::new();
+    for address in [1, 2, 3, 4, 1, 2, 3, 4] {
+        let held = at(Request::tool("held", json!({})), address);
+        let mut connection = instance.connect().await;
+        connection.send(&held).await;
+        if crowd.len() < 6 {
+            within("the handler", received.recv()).await;
+            crowd.push(connection);
+        } else {
+            let message = connection.response().await.error(503, -32603);
+            names(&message, &["has 1 calls", "for other callers"]);
+        }
+    }
+    instance.send(&at(word(), 5)).await.reply();
+    for mut connection in crowd {
+        signals.open();
+        connection.response().await.reply();
+    }
 }
 
 #[tokio::test]

@@ -232,8 +232,7 @@ async fn tool_list_shows_task_support() {
         };
         tools.iter().map(describe).collect::<Vec<_>>().join(", ")
     };
-    let all =
-        "plain -, at_once optional, only required, later optional, detaching optional, live -";
+    let all = "plain -, at_once optional, only required, later optional, detaching optional, live optional";
     let none = "plain -, at_once -, only -, later -, detaching -, live -";
     for draft in WITH_TASKS {
         assert_eq!(support(Some(draft)).await, all);

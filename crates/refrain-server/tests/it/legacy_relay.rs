@@ -265,6 +265,40 @@ async fn stream_of_a_lost_call_ends_with_an_error() {
     assert!(resumed.rest().await.is_empty());
 }
 
+/// The event ids of a session that was taken over name the instance that stores the stream.
+#[tokio::test]
+async fn stream_of_a_taken_over_session_is_found_and_its_loss_reported() {
+    let [one, other, third] = fleet().await;
+    let session = Session::open(&one).await;
+    one.stopped_now().await;
+    let mut stream = session
+        .at(&other)
+        .stream(&call(1, "greet", json!({})))
+        .await;
+    let first_event = stream.event().await.expect("the first event");
+    let asked = stream.next().await;
+    drop(stream);
+    let there = session.at(&third);
+    let mut resumed = there.resume(&first_event.id).await;
+    assert_eq!(resumed.next().await, asked);
+    // Only URLs from sealed data of the same session and request are used.
+    let (start, seal) = first_event.id.rsplit_once('.').expect("a sealed holder");
+    let forged = format!("{start}.{}", "A".repeat(seal.len()));
+    let another = Session::open(&third).await;
+    for (session, id) in [(&there, &forged), (&another, &first_event.id)] {
+        let resumed = session.clone().header("Last-Event-ID", id);
+        let rejected = resumed.refused("GET").await;
+        assert_eq!(rejected.status, 503, "{id}");
+    }
+    other.stopped_now().await;
+    let mut lost = there.resume(&first_event.id).await;
+    let reply = lost.next().await;
+    assert_eq!(reply["id"], 1, "{reply}");
+    let message = reply["error"]["message"].as_str().expect("a message");
+    names(message, &["lost", "call again"]);
+    assert_eq!(reply["error"]["data"]["callOver"], true, "{reply}");
+}
+
 #[tokio::test]
 async fn restarted_holder_does_not_resume_its_calls() {
     let keys = keys();

@@ -326,11 +326,11 @@ async fn get_and_delete_without_a_session_are_rejected() {
     for (method, words) in [
         (
             "GET",
-            &["use POST", "Mcp-Session-Id header of a legacy session"][..],
+            &["use POST", "Mcp-Session-Id of a legacy session"][..],
         ),
         (
             "DELETE",
-            &["use POST", "Mcp-Session-Id header of a legacy session"],
+            &["use POST", "Mcp-Session-Id of a legacy session"],
         ),
         ("PUT", &["POST"]),
     ] {

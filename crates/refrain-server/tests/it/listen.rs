@@ -1,12 +1,12 @@
 //! Subscriptions: filters, order of notifications, limits and the end of a stream.
 
 use crate::support::{
-    Connection, Instance, LOG_LEVEL, Request, StdioClient, names, start, text, within,
+    Connection, Instance, LOG_LEVEL, Request, StdioClient, legacy, names, start, text, within,
 };
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
     Caller, Changes, MessageResponse, Prompt, Resource, Scopes, Server, ServerBuilder,
-    ServerLimits, Tool,
+    ServerLimits, SubscribedResources, Tool,
 };
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
@@ -548,4 +548,61 @@ async fn subscription_ends_when_the_callers_access_expires() {
     server.change(add("c")).expect("a change");
     let response = out.next().await.expect("a response");
     assert!(String::from_utf8_lossy(&response).contains("\"id\":1"));
+}
+
+/// Waits until exactly these URIs are subscribed.
+async fn subscribed(resources: &mut SubscribedResources, expected: &[&str]) {
+    let waiting = async {
+        while !resources.uris().iter().eq(expected) {
+            assert!(resources.changed().await, "the server is gone");
+        }
+    };
+    within("the subscribed resources", waiting).await;
+}
+
+#[tokio::test]
+async fn subscribed_resources_are_known_to_the_server() {
+    let instance = start(builder()).await;
+    let mut resources = instance.server.subscribed_resources();
+    subscribed(&mut resources, &[]).await;
+    let filter = json!({"resourceSubscriptions": ["x://r", "x://other", "x://r"]});
+    let (first, _) = subscribe(&instance, &listen(json!(1), filter)).await;
+    subscribed(&mut resources, &["x://other", "x://r"]).await;
+    // Another subscription of a known URI changes nothing.
+    let filter = json!({"resourceSubscriptions": ["x://r"]});
+    let (second, _) = subscribe(&instance, &listen(json!(2), filter)).await;
+    let mut later = instance.server.subscribed_resources();
+    let unchanged = tokio::time::timeout(Duration::from_millis(50), resources.changed());
+    assert!(unchanged.await.is_err());
+    drop(first);
+    subscribed(&mut resources, &["x://r"]).await;
+    drop(second);
+    subscribed(&mut resources, &[]).await;
+
+    // A legacy client counts while it has a stream for notifications.
+    let session = legacy::Session::open(&instance).await;
+    let change = |id, method: &str| {
+        let method = format!("resources/{method}");
+        legacy::request(id, &method, json!({"uri": "x://r"}))
+    };
+    assert_eq!(session.post(&change(1, "subscribe")).await.status, 200);
+    let stream = session.get().await;
+    subscribed(&mut resources, &["x://r"]).await;
+    assert_eq!(session.post(&change(2, "unsubscribe")).await.status, 200);
+    subscribed(&mut resources, &[]).await;
+    assert_eq!(session.post(&change(3, "subscribe")).await.status, 200);
+    subscribed(&mut later, &["x://r"]).await;
+    assert_eq!(session.delete().await.status, 204);
+    subscribed(&mut resources, &[]).await;
+    drop(stream);
+}
+
+#[tokio::test]
+async fn subscribed_resources_end_with_the_server() {
+    let server = builder().build().expect("a server");
+    let mut resources = server.subscribed_resources();
+    assert!(resources.uris().is_empty());
+    drop(server);
+    assert!(!within("the end", resources.changed()).await);
+    assert!(resources.uris().is_empty());
 }

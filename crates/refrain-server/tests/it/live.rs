@@ -7,6 +7,7 @@ mod relay;
 mod repeated;
 mod rounds;
 mod stdio;
+mod tasks;
 
 use crate::support::legacy::{Session, call, filled_in};
 use crate::support::{

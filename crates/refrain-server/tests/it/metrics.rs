@@ -7,6 +7,13 @@ use crate::support::{
     signals, start, token, within,
 };
 use refrain_core::{Cx, Elicit, Error, Incomplete, Result};
+use refrain_server::prometheus_client::collector::Collector;
+use refrain_server::prometheus_client::encoding::DescriptorEncoder;
+use refrain_server::prometheus_client::metrics::MetricType;
+use refrain_server::prometheus_client::metrics::counter::Counter;
+use refrain_server::prometheus_client::metrics::family::Family;
+use refrain_server::prometheus_client::metrics::histogram::Histogram;
+use refrain_server::prometheus_client::registry::{Registry, Unit};
 use refrain_server::{
     Prompt, Resource, ResourceTemplate, Server, ServerBuilder, ServerLimits, State, Tool,
     serve_stdio,
@@ -419,4 +426,46 @@ async fn stdio_requests_are_counted() {
     );
     let lists = scrape.all("refrain_other_requests_total");
     assert_eq!(lists, [("{method=\"server/discover\"}", 1.0)]);
+}
+
+#[tokio::test]
+async fn metrics_of_the_program_follow_those_of_the_server() {
+    #[derive(Debug)]
+    struct Broken;
+    impl Collector for Broken {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+            encoder.encode_descriptor("broken", "Never shown.", None, MetricType::Gauge)?;
+            Err(std::fmt::Error)
+        }
+    }
+    let restarts = Family::<Vec<(&str, &str)>, Counter>::default();
+    let latency = Histogram::new([0.1, 1.0]);
+    let mut registry = Registry::with_prefix("gateway");
+    registry.register("restarts", "Restarts, by backend", restarts.clone());
+    registry.register_with_unit("latency", "Of a call", Unit::Seconds, latency.clone());
+    let mut broken = Registry::default();
+    broken.register_collector(Box::new(Broken));
+    let builder = Server::builder("test", "1").register_metrics(broken);
+    let server = builder
+        .register_metrics(registry)
+        .build()
+        .expect("a server");
+    restarts
+        .get_or_create(&vec![("backend", "files")])
+        .inc_by(3);
+    latency.observe(0.5);
+    let port = MetricsPort::start(&server).await;
+    let text = port.get("/metrics").await.text();
+    assert!(
+        text.ends_with("# EOF\n") && text.matches("# EOF").count() == 1,
+        "{text}"
+    );
+    assert!(!text.contains("broken"), "{text}");
+    let scrape = Scrape::parse(&text);
+    let restarted = scrape.all("gateway_restarts_total");
+    assert_eq!(restarted, [("{backend=\"files\"}", 3.0)]);
+    assert_eq!(scrape.all("gateway_latency_seconds_count"), [("", 1.0)]);
+    let (own, program) = text.split_once("gateway_restarts").expect("both parts");
+    assert!(own.contains("refrain_calls_running 0\n"), "{text}");
+    assert!(!program.contains("refrain_"), "{text}");
 }

@@ -2,7 +2,8 @@
 
 use crate::support::tasks::{about, eager};
 use crate::support::{
-    Guard, Instance, Login, Request, Signals, asked, names, result, signals, start, within,
+    Guard, Instance, Login, OptionalBearer, Request, Signals, asked, names, result, signals, start,
+    within,
 };
 use refrain_core::{Cx, Principal, Result, ok};
 use refrain_server::{BearerTokens, Server, State, TaskOptions, Tool};
@@ -72,6 +73,7 @@ async fn instance(options: TaskOptions) -> (Instance, Arc<Signals>) {
         .authenticator(tokens.with("carol", CAROL))
         .state(signals.clone())
         .tool(Tool::new("long", long).task())
+        .tool(Tool::new("slow", long).task_after(Duration::from_millis(1)))
         .max_token(1000)
         .tool(Tool::new("short", short).task())
         .tool(Tool::new("hoard", hoard).task())
@@ -125,6 +127,58 @@ async fn task_runs_while_another_owner_has_many_long_ones() {
     let task = ended(&instance, &id, BOB).await;
     assert_eq!(task["status"], "completed", "{task}");
     assert_eq!(instance.server.running_tasks(), 32);
+}
+
+/// Sends 100 calls at the same moment that become tasks, and returns their ids.
+async fn start_tasks_at_once(instance: &Instance, tool: &'static str) -> Vec<String> {
+    let mut starting = JoinSet::new();
+    for _ in 0..100 {
+        let server = instance.server.clone();
+        starting.spawn(async move {
+            let call = Request::tool(tool, json!({})).declares_tasks();
+            let alice = Principal::new("alice");
+            let mut out = server.handle(&call.message(), alice).await;
+            out.next().await.expect("a reply")
+        });
+    }
+    let replies = within("the replies", starting.join_all()).await;
+    let id = |reply: Vec<u8>| {
+        let reply: Value = serde_json::from_slice(&reply).expect("JSON");
+        let id = result(&reply)["taskId"].as_str();
+        id.expect("taskId is a string").to_owned()
+    };
+    replies.into_iter().map(id).collect()
+}
+
+#[tokio::test]
+async fn tasks_that_start_at_once_leave_places_to_other_owners() {
+    let (instance, signals) = instance(TaskOptions::default()).await;
+    let ids = start_tasks_at_once(&instance, "long").await;
+    // None of them ends, so there were never more.
+    wait_for_running(&instance, 32).await;
+    let id = start_task(&instance, "short", BOB).await;
+    let task = ended(&instance, &id, BOB).await;
+    assert_eq!(task["status"], "completed", "{task}");
+    assert_eq!(instance.server.running_tasks(), 32);
+    // The others waited in the store.
+    for _ in &ids {
+        signals.open();
+    }
+    for id in &ids {
+        let task = ended(&instance, id, ALICE).await;
+        assert_eq!(task["status"], "completed", "{task}");
+    }
+}
+
+/// A call that becomes a task while it runs keeps its permit as a call, so it needs no place of a task.
+#[tokio::test]
+async fn calls_that_become_tasks_leave_places_to_other_owners() {
+    let (instance, _signals) = instance(TaskOptions::default()).await;
+    start_tasks_at_once(&instance, "slow").await;
+    assert_eq!(instance.server.running_tasks(), 100);
+    let id = start_task(&instance, "short", BOB).await;
+    let task = ended(&instance, &id, BOB).await;
+    assert_eq!(task["status"], "completed", "{task}");
 }
 
 #[tokio::test]
@@ -277,6 +331,34 @@ async fn anonymous_callers_at_one_address_cannot_use_up_the_tasks_of_others() {
         }
     };
     within("the end of the task", done).await;
+}
+
+#[tokio::test]
+async fn authenticated_owner_finds_a_place_behind_a_crowd_of_anonymous_ones() {
+    let options = TaskOptions {
+        concurrent: 8,
+        ..eager()
+    };
+    let (signals, _) = signals();
+    let tokens = BearerTokens::new().with("bob", BOB);
+    let server = Server::builder("tasks", "1")
+        .tasks(Arc::new(MemoryStore::new()), options)
+        .authenticator(OptionalBearer(tokens))
+        .client_address_header("X-Forwarded-For")
+        .state(signals.clone())
+        .tool(Tool::new("long", long).task())
+        .tool(Tool::new("short", short).task());
+    let instance = start(server).await;
+    for address in 0..40 {
+        let request = Request::tool("long", json!({})).declares_tasks();
+        let request = request.header("X-Forwarded-For", &format!("192.0.2.{}", address % 20));
+        instance.send(&request).await.reply();
+    }
+    wait_for_running(&instance, 6).await;
+    let id = start_task(&instance, "short", BOB).await;
+    let task = ended(&instance, &id, BOB).await;
+    assert_eq!(task["status"], "completed", "{task}");
+    assert_eq!(instance.server.running_tasks(), 6);
 }
 
 /// A store with few connections, in which readers keep theirs.

@@ -173,7 +173,7 @@ async fn task_of_another_caller_is_unknown() {
         for id in ids {
             let response = instance.send(&of(valid(method, id), BOB)).await;
             let message = response.error(200, -32602);
-            names(&message, &["taskId", "does not exist"]);
+            names(&message, &["unknown task", "does not exist"]);
             bodies.push(response.body);
         }
         bodies.dedup();

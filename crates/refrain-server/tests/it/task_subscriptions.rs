@@ -346,6 +346,7 @@ async fn invisible_changes_are_not_reported() {
         lease: LONG,
         most: 1,
         except: &[],
+        anonymous: true,
     };
     let claimed = store.claim(claim).await.expect("the store is available");
     let lease = claimed[0].lease.clone();

@@ -201,6 +201,63 @@ pub(super) async fn bytes_of_all_owners_are_limited(store: Subject) {
     assert_reached(spilled, reached);
 }
 
+/// Many accounts with much data leave room for accounts with little.
+pub(super) async fn last_quarter_of_all_bytes_is_for_small_accounts(store: Subject) {
+    let kib = |kib: usize| (kib * KIB) as u64;
+    store.0.set_quota(Quota {
+        bytes: kib(64),
+        total_bytes: kib(256),
+        ..Quota::default()
+    });
+    let owner = |number: u32| Principal::new(format!("owner {number}"));
+    for number in 0..4 {
+        store.create(large(48).owner(&owner(number))).await;
+    }
+    let reached = QuotaReached::Share(kib(4));
+    for number in [0, 4] {
+        let created = store.0.create(large(8).owner(&owner(number))).await;
+        assert_reached(created, reached);
+    }
+    let spilled = store.0.spill("a", &owner(4), vec![7; 8 * KIB], HOUR).await;
+    assert_reached(spilled, reached);
+    let lease = store.claimed(large(3).owner(&owner(5))).await;
+    let grown = store.0.commit(&lease, keep().journal(&text(2))).await;
+    assert_reached(grown, reached);
+    for number in 6..26 {
+        store.create(large(3).owner(&owner(number))).await;
+    }
+    let reached = QuotaReached::TotalBytes(kib(256));
+    let created = store.0.create(large(3).owner(&owner(26))).await;
+    assert_reached(created, reached);
+}
+
+pub(super) async fn anonymous_callers_leave_bytes_to_others(store: Subject) {
+    let bytes = 64 * KIB as u64;
+    store.0.set_quota(Quota {
+        total_bytes: 2 * bytes,
+        anonymous_bytes: bytes,
+        ..Quota::default()
+    });
+    let reached = QuotaReached::AnonymousBytes(bytes);
+    store.create(large(30).account("\u{1}192.0.2.1")).await;
+    let lease = store.claimed(large(30).account("\u{1}192.0.2.2")).await;
+    let created = store.0.create(large(30).account("\u{1}192.0.2.3")).await;
+    assert_reached(created, reached);
+    store.commit(&lease, asks(&["a"])).await;
+    let answer = vec![("a".to_owned(), text(10).into_bytes())];
+    let anonymous = Principal::anonymous();
+    let answered = store.0.answer(&lease.task, &anonymous, answer).await;
+    assert_reached(answered, reached);
+    let grown = store.0.commit(&lease, keep().journal(&text(10))).await;
+    assert_reached(grown, reached);
+    for account in [anonymous, Principal::new("\u{1}192.0.2.4")] {
+        let spilled = store.0.spill("a", &account, vec![7; 10 * KIB], HOUR).await;
+        assert_reached(spilled, reached);
+    }
+    let lease = store.claimed(large(30)).await;
+    store.commit(&lease, keep().journal(&text(10))).await;
+}
+
 pub(super) async fn ended_task_keeps_only_its_result(store: Subject) {
     let reached = store.limit_kib(64);
     for end in [Some(Next::Complete(b"r".to_vec())), None] {

@@ -282,6 +282,20 @@ impl Subject {
             lease: HOUR,
             most,
             except,
+            anonymous: true,
+        };
+        self.0.claim(claim).await.expect("no error")
+    }
+
+    /// Claims tasks of authenticated callers for an hour.
+    pub(super) async fn claim_authenticated(&self, most: usize) -> Vec<ClaimedTask> {
+        let claim = Claim {
+            worker: "worker",
+            tools: &keys(&["tool"]),
+            lease: HOUR,
+            most,
+            except: &[],
+            anonymous: false,
         };
         self.0.claim(claim).await.expect("no error")
     }

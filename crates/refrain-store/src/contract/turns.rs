@@ -101,6 +101,16 @@ pub(super) async fn excepted_owner_is_passed_over(store: Subject) {
     assert_eq!(claim(&store, 10).await.len(), 3);
 }
 
+pub(super) async fn tasks_of_anonymous_callers_can_be_passed_over(store: Subject) {
+    store.create(new().account("\u{1}192.0.2.1")).await;
+    create(&store, &Principal::anonymous(), 1).await;
+    create(&store, &bob(), 1).await;
+    let claimed = store.claim_authenticated(10).await.into_iter();
+    let owners: Vec<_> = claimed.map(|claimed| claimed.owner).collect();
+    assert_eq!(owners, [bob()]);
+    assert_eq!(claim(&store, 10).await.len(), 2);
+}
+
 pub(super) async fn ready_task_that_changes_leaves_the_queue(store: Subject) {
     let ready = async || -> Lease {
         let lease = store.create_claimed(new(), "worker", Duration::ZERO).await;

@@ -3,6 +3,7 @@
 //! Each account has one task in each turn, so the tasks of an account with many come behind the first tasks of others.
 
 use super::entry::MemoryTask;
+use crate::quota::is_anonymous_account;
 use crate::task::{Claim, TaskId};
 use refrain_core::Principal;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -94,7 +95,9 @@ impl ClaimQueue {
         let wanted = |(_, id): &(u64, &TaskId)| {
             tasks.get(id).is_some_and(|entry| {
                 let known = claim.tools.contains(&entry.row.task.tool);
-                (known || entry.expires() <= now) && !claim.except.contains(&entry.account)
+                (known || entry.expires() <= now)
+                    && !claim.except.contains(&entry.account)
+                    && (claim.anonymous || !is_anonymous_account(&entry.account))
             })
         };
         let found: Vec<(u64, &TaskId)> = ready.filter(wanted).take(claim.most).collect();

@@ -37,7 +37,7 @@ impl UsageTable {
             bytes: used_bytes,
             total_bytes: self.total_bytes,
         };
-        self.quota.check(used, tasks, bytes)
+        self.quota.check(used, account, (tasks, bytes))
     }
 
     pub(super) fn add(&mut self, account: &Principal, (tasks, bytes): Share) {

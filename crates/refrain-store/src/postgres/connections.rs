@@ -1,7 +1,7 @@
 //! A connection pool.
 //!
-//! The pool of sqlx tests a connection after every use, which doubles the round trips and spawns tasks. In this pool only
-//! successful operations return their connection, the latest is used first, and only an idle connection is tested.
+//! The pool of sqlx tests a connection after every use, which doubles the round trips and spawns tasks. This pool keeps a
+//! connection only after a successful operation, prefers the one used last, and tests only idle ones.
 
 use super::hosts::Hosts;
 use crate::store::StoreError;

@@ -1,9 +1,11 @@
 //! Operations with Postgres-specific statements.
 //!
-//! Each operation is one statement: one round trip. Writes to one task share transactions with others. Writes to several tasks
-//! do not, since two transactions that lock several tasks in different orders block each other. A statement sees the tables as of its start, but
-//! reads the current version of a row that it waited for. So the numbers of open and unread asks are columns of the task
-//! and are never recounted, and a statement that changes asks locks the row of their task first.
+//! Each operation is one statement: one round trip. Writes to one task share transactions with others. Writes to several
+//! tasks do not, since two transactions that lock several tasks in different orders block each other.
+//!
+//! A statement sees the tables as of its start, but reads the current version of a row that it waited for. So the numbers
+//! of open and unread asks are columns of the task and are never recounted, and a statement that changes asks locks the row
+//! of their task first.
 //!
 //! After a write all returned rows are read, even if there is only one: before that, the statement can still fail.
 //!
@@ -13,9 +15,9 @@
 use super::text::{indexed, written};
 use super::{PgStore, Result};
 use crate::sql::{
-    ClaimRecord, answers_of, bytes_of, claim_columns, column, commit_allowed, commit_growth,
-    insert_task, lease, limit, next_turn, promoted, revisions, set_answered, set_cancelled,
-    set_committed, set_requeued, within_quota,
+    ClaimRecord, all_bytes, answers_of, bytes_of, claim_columns, column, commit_allowed,
+    commit_growth, insert_task, lease, limit, next_turn, own_bytes, promoted, revisions,
+    set_answered, set_cancelled, set_committed, set_requeued, total_of_task, within_quota,
 };
 use crate::task::{Claim, Commit, Lease, NewTask, SweepCounts, TaskId};
 use crate::time::micros;
@@ -97,7 +99,7 @@ const CLAIM: &str = concat!(
         SELECT id AS task, turn AS place, due AS since FROM refrain_tasks
         WHERE turn IS NOT NULL AND due <= ",
     now!(),
-    " AND coalesce(account, owner, '') <> ALL($5) AND (tool = ANY($2) OR expires <= ",
+    " AND coalesce(account, owner, '') <> ALL($5) AND ($6 OR owner IS NOT NULL) AND (tool = ANY($2) OR expires <= ",
     now!(),
     ")
         ORDER BY turn, due LIMIT $4
@@ -140,7 +142,7 @@ const COMMIT: &str = concat!(
     set_committed!("0", "0", "0", now!(), "greatest", "least"),
     "
     WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3 AND ",
-    commit_allowed!("$11", "$12", "$13"),
+    commit_allowed!("$11", "$12", total_of_task!()),
     "
     RETURNING t.revision, t.unread"
 );
@@ -149,24 +151,24 @@ const COMMIT_WITH_ASKS: &str = concat!(
     "WITH held AS MATERIALIZED (
         SELECT id, revision FROM refrain_tasks t
         WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3 AND ",
-    commit_allowed!("$11", "$12", "$13"),
+    commit_allowed!("$11", "$12", total_of_task!()),
     "
         FOR UPDATE
     ), published AS (
         INSERT INTO refrain_asks (task, key, ord, ask, state)
         SELECT held.id, v.key, (held.revision << 20) + v.n, v.ask,
-            CASE WHEN v.key = ANY($17) THEN 'withdrawn' ELSE 'open' END
-        FROM held, unnest($14::text[], $15::bytea[]) WITH ORDINALITY AS v (key, ask, n)
+            CASE WHEN v.key = ANY($18) THEN 'withdrawn' ELSE 'open' END
+        FROM held, unnest($15::text[], $16::bytea[]) WITH ORDINALITY AS v (key, ask, n)
         ON CONFLICT DO NOTHING
         RETURNING state, length(ask) AS bytes
     ), taken AS (
         UPDATE refrain_asks a SET state = 'taken' FROM held
-        WHERE a.task = held.id AND a.key = ANY($16) AND a.state = 'answered'
+        WHERE a.task = held.id AND a.key = ANY($17) AND a.state = 'answered'
         RETURNING 1
     ), withdrawn AS (
         UPDATE refrain_asks a SET state = 'withdrawn' FROM held
-        WHERE a.task = held.id AND a.key = ANY($17)
-            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($16)))
+        WHERE a.task = held.id AND a.key = ANY($18)
+            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($17)))
         RETURNING a.answer IS NULL AS was_open
     ), changed AS (
         SELECT
@@ -262,7 +264,7 @@ impl PgStore {
             .bind(answers)
             .bind(limit(size))
             .bind(column(quota.bytes))
-            .bind(column(quota.total_bytes));
+            .bind(column(quota.total_for(owner.id().is_none())));
         let mut answered: Vec<(bool, Option<bool>, Option<String>)> =
             self.write(answer, size).await?;
         let (exists, due, over) = answered.pop().unwrap_or_default();
@@ -293,7 +295,8 @@ impl PgStore {
             .bind(texts(claim.tools))
             .bind(micros(claim.lease))
             .bind(limit(claim.most))
-            .bind(except);
+            .bind(except)
+            .bind(claim.anonymous);
         self.fetch(take).await
     }
 

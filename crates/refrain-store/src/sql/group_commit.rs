@@ -1,10 +1,10 @@
 //! Group commit: writes that are queued at the same time share one transaction.
 //!
-//! A write is one query, which the caller gets an answer to after the commit. If a query fails, the transaction is rolled
-//! back, and its writes run again in a transaction each, so that only the failing one gets the error. This costs nothing
-//! while no query fails, unlike a savepoint for each. If the commit fails, all writes get its error.
+//! A write is one query; its caller gets the result after the commit. If a query fails, the transaction is rolled back, and
+//! its writes run again in a transaction each, so that only the failing one gets the error. This costs nothing while no
+//! query fails, unlike a savepoint for each. If the commit fails, all writes get its error.
 //!
-//! A write whose caller has gone before it was taken from the queue is dropped. A later one is committed like the others.
+//! A queued write whose caller is gone is dropped. Once taken from the queue, a write is committed in any case.
 
 use crate::store::StoreError;
 use sqlx::query::Query;

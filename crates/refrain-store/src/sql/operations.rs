@@ -5,7 +5,7 @@
 /// that encodes and decodes text.
 macro_rules! impl_store {
     ($store:ident, $database:ident) => {
-        use crate::quota::Quota;
+        use crate::quota::{Quota, is_anonymous_account};
         use crate::sql::{self, column, run};
         use crate::store::{StoreFuture, TaskStore};
         use crate::task::{
@@ -61,7 +61,8 @@ macro_rules! impl_store {
                     .bind(commit.progress)
                     .bind(sql::limit(sql::bytes_of(&commit.publish)))
                     .bind(column(quota.bytes))
-                    .bind(column(quota.total_bytes));
+                    .bind(column(quota.total_for(false)))
+                    .bind(column(quota.total_for(true)));
                 let query = tasks::bind_asks(query, &commit)?;
                 sql::committed(self.write(query, bytes).await?)
             }
@@ -73,7 +74,12 @@ macro_rules! impl_store {
                     Ok(used) => sql::usage(&used),
                     Err(error) => return error,
                 };
-                let checked = self.quota.lock().check(used, tasks, bytes as u64);
+                let account = match account {
+                    "" => Principal::anonymous(),
+                    account => Principal::new(account),
+                };
+                let quota = *self.quota.lock();
+                let checked = quota.check(used, &account, (tasks, bytes as u64));
                 match checked {
                     Err(reached) => reached.into(),
                     Ok(()) => StoreError::Unavailable(
@@ -130,7 +136,7 @@ macro_rules! impl_store {
                         .bind(sql::limit(size))
                         .bind(column(quota.tasks))
                         .bind(column(quota.bytes))
-                        .bind(column(quota.total_bytes))
+                        .bind(column(quota.total_for(new.owner.id().is_none())))
                         .bind(&account);
                     let Some(created) = self.insert(&new, insert, size).await? else {
                         let get = sqlx::query_as(sql::GET_EXISTING)
@@ -257,6 +263,7 @@ macro_rules! impl_store {
             ) -> StoreFuture<'a, ()> {
                 run(async move {
                     let id = text::indexed("token id", id)?;
+                    let is_anonymous = is_anonymous_account(owner);
                     let owner = owner.id().map(|id| text::indexed("token owner", id));
                     let owner = owner.transpose()?;
                     let (quota, size) = (*self.quota.lock(), token.len());
@@ -267,7 +274,7 @@ macro_rules! impl_store {
                         .bind(&owner)
                         .bind(sql::limit(size))
                         .bind(column(quota.bytes))
-                        .bind(column(quota.total_bytes));
+                        .bind(column(quota.total_for(is_anonymous)));
                     if self.execute(spill, size).await? == 0 {
                         let owner = owner.as_deref().unwrap_or_default();
                         return Err(self.quota_error(owner, 0, size).await);

@@ -2,8 +2,8 @@
 //! mixing `$1` and `?1`.
 //!
 //! In `SET`, columns on the right have the values before the statement. A task that has not ended has `due` and no `ended`.
-//! A ready task, which is due and may be claimed, has a `turn`. A statement that makes a task due at once gives it one; a
-//! task whose wait or lease ends gets it with the next claim. An expired lease is held until the claim.
+//! A task that can be claimed has a `turn`. A statement that makes a task due at once gives it a turn. If a wait or a lease
+//! ends, the next claim does; until then the worker of the expired lease can still write.
 
 /// Selects [`TaskRecord`](super::TaskRecord)s: tasks `t` of a table or query, and their open asks `a`.
 macro_rules! select_tasks {
@@ -44,14 +44,51 @@ macro_rules! next_turn {
     };
 }
 
-/// Whether the account, and the store, may have this many more bytes.
-macro_rules! within_quota {
-    ($account:literal, $growth:expr, $bytes:literal, $total:literal) => {
+/// The bytes of the account after this growth.
+macro_rules! own_bytes {
+    ($account:literal, $growth:expr) => {
         concat!(
-            "(coalesce((SELECT sum(u.bytes) FROM refrain_usage u WHERE u.owner = '=' || coalesce(", $account, ", '')), 0) + ",
-            $growth, " <= ", $bytes, "
-                AND coalesce((SELECT sum(u.bytes) FROM refrain_usage u WHERE u.owner = '*'), 0) + ",
-            $growth, " <= ", $total, ")"
+            "coalesce((SELECT sum(u.bytes) FROM refrain_usage u WHERE u.owner = '=' || coalesce(",
+            $account,
+            ", '')), 0) + ",
+            $growth
+        )
+    };
+}
+
+/// The bytes of all accounts after this growth.
+macro_rules! all_bytes {
+    ($growth:expr) => {
+        concat!(
+            "coalesce((SELECT sum(u.bytes) FROM refrain_usage u WHERE u.owner = '*'), 0) + ",
+            $growth
+        )
+    };
+}
+
+/// Whether the account, and the store, may have this many more bytes. See [`Quota::check`](crate::quota::Quota::check).
+macro_rules! within_quota {
+    ($account:literal, $growth:expr, $bytes:literal, $total:expr) => {
+        concat!(
+            "(",
+            own_bytes!($account, $growth),
+            " <= ",
+            $bytes,
+            " AND (",
+            all_bytes!($growth),
+            " <= ",
+            $total,
+            " - ",
+            $total,
+            " / 4 OR (",
+            all_bytes!($growth),
+            " <= ",
+            $total,
+            " AND ",
+            own_bytes!($account, $growth),
+            " <= ",
+            $bytes,
+            " / 16)))"
         )
     };
 }
@@ -69,9 +106,16 @@ macro_rules! commit_growth {
     };
 }
 
+/// The limit of all bytes for a task `t`: `$14` if its owner is anonymous, otherwise `$13`.
+macro_rules! total_of_task {
+    () => {
+        "(CASE WHEN t.owner IS NULL THEN $14 ELSE $13 END)"
+    };
+}
+
 /// Whether the quota allows a commit to a task `t`. A task may fail in any case.
 macro_rules! commit_allowed {
-    ($asks:literal, $bytes:literal, $total:literal) => {
+    ($asks:literal, $bytes:literal, $total:expr) => {
         concat!(
             "($6 = 'fail' OR ",
             commit_growth!($asks),
@@ -234,8 +278,9 @@ macro_rules! answers_of {
 }
 
 pub(crate) use {
-    answers_of, claim_columns, commit_allowed, commit_growth, insert_task, next_turn, promoted,
-    revisions, set_answered, set_cancelled, set_committed, set_requeued, within_quota,
+    all_bytes, answers_of, claim_columns, commit_allowed, commit_growth, insert_task, next_turn,
+    own_bytes, promoted, revisions, set_answered, set_cancelled, set_committed, set_requeued,
+    total_of_task, within_quota,
 };
 
 /// The task `$1` of the owner `$2`.

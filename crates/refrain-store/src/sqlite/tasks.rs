@@ -5,9 +5,9 @@
 
 use super::{Result, SqliteStore, now};
 use crate::sql::{
-    ClaimRecord, answers_of, bytes_of, claim_columns, column, commit_allowed, commit_growth,
-    insert_task, lease, limit, next_turn, promoted, revisions, set_answered, set_cancelled,
-    set_committed, set_requeued, within_quota,
+    ClaimRecord, all_bytes, answers_of, bytes_of, claim_columns, column, commit_allowed,
+    commit_growth, insert_task, lease, limit, next_turn, own_bytes, promoted, revisions,
+    set_answered, set_cancelled, set_committed, set_requeued, total_of_task, within_quota,
 };
 use crate::store::TaskStore;
 use crate::task::{Claim, Commit, Lease, NewTask, Next, SweepCounts, TaskId};
@@ -116,14 +116,14 @@ macro_rules! takes_commit {
     () => {
         concat!(
             "t.id = $1 AND t.fence = $2 AND t.due IS NOT NULL AND t.last_commit < $3 AND ",
-            commit_allowed!("$11", "$12", "$13")
+            commit_allowed!("$11", "$12", total_of_task!())
         )
     };
 }
 
 const COMMIT: &str = concat!(
     "UPDATE refrain_tasks AS t ",
-    set_committed!("0", "0", "0", "$14", "max", "min"),
+    set_committed!("0", "0", "0", "$15", "max", "min"),
     " WHERE ",
     takes_commit!(),
     " RETURNING revision, unread"
@@ -138,7 +138,7 @@ SET journal = coalesce($4, journal),
     attempts = CASE WHEN $10 THEN 0 ELSE attempts END,
     status_message = coalesce($5, status_message),
     last_error = CASE WHEN NOT $10 THEN last_error END,
-    updated = max(updated, $14),
+    updated = max(updated, $15),
     revision = revision + 1,
     last_commit = $3
 WHERE ",
@@ -147,12 +147,12 @@ WHERE ",
 RETURNING revision, unread"
 );
 
-/// Publishes the asks `$15`, takes the answers `$16` and withdraws the asks `$17`.
+/// Publishes the asks `$16`, takes the answers `$17` and withdraws the asks `$18`.
 const COMMIT_WITH_ASKS: &str = concat!(
     "INSERT INTO refrain_asks (task, key, ask, state)
     SELECT $1, ",
     key!("v.value ->> 0"),
-    ", unhex(v.value ->> 1), 'open' FROM json_each($15) AS v
+    ", unhex(v.value ->> 1), 'open' FROM json_each($16) AS v
     WHERE EXISTS (SELECT 1 FROM refrain_tasks AS t WHERE ",
     takes_commit!(),
     ")
@@ -161,14 +161,14 @@ const COMMIT_WITH_ASKS: &str = concat!(
     UPDATE refrain_asks SET state = 'taken'
     WHERE task = $1 AND key IN (SELECT ",
     key!("value"),
-    " FROM json_each($16)) AND state = 'answered'
+    " FROM json_each($17)) AND state = 'answered'
         AND EXISTS (SELECT 1 FROM refrain_tasks AS t WHERE ",
     takes_commit!(),
     ");
     UPDATE refrain_asks SET state = 'withdrawn'
     WHERE task = $1 AND key IN (SELECT ",
     key!("value"),
-    " FROM json_each($17)) AND state IN ('open', 'answered')
+    " FROM json_each($18)) AND state IN ('open', 'answered')
         AND EXISTS (SELECT 1 FROM refrain_tasks AS t WHERE ",
     takes_commit!(),
     ");
@@ -177,7 +177,7 @@ const COMMIT_WITH_ASKS: &str = concat!(
         "(asks.open - t.open)",
         "(asks.unread - t.unread)",
         "(asks.extra - t.extra)",
-        "$14",
+        "$15",
         "max",
         "min"
     ),
@@ -259,7 +259,7 @@ impl SqliteStore {
             .bind(list(answers.iter().map(pair)))
             .bind(limit(size))
             .bind(column(quota.bytes))
-            .bind(column(quota.total_bytes))
+            .bind(column(quota.total_for(owner.id().is_none())))
             .bind(now());
         let rows: Vec<(i64,)> = self.write(answer, size).await?;
         match rows.last() {
@@ -330,7 +330,11 @@ impl SqliteStore {
         for account in claim.except {
             accounts.push_bind(account.id().unwrap_or_default());
         }
-        find.push(") AND (tool IN (");
+        find.push(")");
+        if !claim.anonymous {
+            find.push(" AND owner IS NOT NULL");
+        }
+        find.push(" AND (tool IN (");
         let mut tools = find.separated(", ");
         for tool in claim.tools {
             tools.push_bind(tool);

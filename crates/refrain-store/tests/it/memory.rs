@@ -45,6 +45,7 @@ async fn claim(store: &MemoryStore) -> Option<ClaimedTask> {
         lease: Duration::from_secs(30),
         most: 1,
         except: &[],
+        anonymous: true,
     };
     store.claim(claim).await.expect("it answers").pop()
 }

@@ -270,6 +270,7 @@ async fn answer_written_during_a_commit_is_not_lost() {
             lease: HOUR,
             most: 10,
             except: &[],
+            anonymous: true,
         };
         let claimed = store.claim(claim).await.unwrap();
         assert_eq!(claimed.len(), 1, "and the task is due");
@@ -415,6 +416,7 @@ async fn lost_connection_is_unavailable_and_does_not_hang() {
         lease: HOUR,
         most: 10,
         except: &[],
+        anonymous: true,
     };
     let claimed = direct.claim(claim).await.unwrap();
     let claimed = claimed.iter().find(|one| one.lease.task == lease.task);

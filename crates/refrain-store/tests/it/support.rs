@@ -89,6 +89,7 @@ pub(crate) async fn assert_claimable(store: &dyn Store, id: &TaskId) {
         lease: HOUR,
         most: 10,
         except: &[],
+        anonymous: true,
     };
     let claimed = store.claim(claim).await.expect("the store claims");
     assert_eq!(claimed.len(), 1);

@@ -7,6 +7,8 @@ use serde_json::value::RawValue;
 use std::ops::Deref;
 
 use super::message::ReadError;
+use crate::decode::Text;
+use crate::members::Members;
 
 /// Members that only describe an entry. A malformed one does not make the entry unusable.
 const DECORATIONS: [&str; 3] = ["annotations", "icons", "execution"];
@@ -59,6 +61,14 @@ impl<T> AsSent<T> {
     pub fn get(&self, name: &str) -> Option<Value> {
         let mut value: Value = serde_json::from_str(self.raw.get()).ok()?;
         value.get_mut(name).map(Value::take)
+    }
+
+    /// All members as they were sent, in order.
+    pub fn members(&self) -> Vec<(String, Box<RawValue>)> {
+        let members: Members<'_> = serde_json::from_str(self.raw.get()).unwrap_or_default();
+        let members = members.0.into_iter();
+        let owned = |(key, value): (Text<'_>, &RawValue)| (key.0.into_owned(), value.to_owned());
+        members.map(owned).collect()
     }
 
     /// The typed view.

@@ -1,14 +1,16 @@
 //! Messages that a client sends.
 
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 use crate::call::CallKind;
 use crate::capabilities::Capabilities;
+use crate::complete::Reference;
 use crate::info::Implementation;
 use crate::listen::Filter;
 use crate::meta::{
     CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, LogLevel,
-    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY,
+    PROGRESS_TOKEN_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY,
 };
 use crate::tasks::TaskMethod;
 
@@ -42,6 +44,16 @@ pub struct RequestMeta<'a> {
 }
 
 impl RequestMeta<'_> {
+    /// The keys of all members that a client sets itself.
+    pub const KEYS: [&'static str; 6] = [
+        PROTOCOL_VERSION_KEY,
+        CLIENT_INFO_KEY,
+        CLIENT_CAPABILITIES_KEY,
+        LOG_LEVEL_KEY,
+        CALL_ID_KEY,
+        PROGRESS_TOKEN_KEY,
+    ];
+
     /// The members of the `_meta`.
     pub fn to_json(&self) -> Map<String, Value> {
         let mut meta = Map::new();
@@ -56,7 +68,7 @@ impl RequestMeta<'_> {
             add(CALL_ID_KEY, call_id.into());
         }
         if let Some(token) = self.progress_token {
-            add("progressToken", token.into());
+            add(PROGRESS_TOKEN_KEY, token.into());
         }
         meta
     }
@@ -110,6 +122,33 @@ impl Request {
     /// A subscription to changes.
     pub fn listen(filter: &Filter) -> Self {
         Self::new("subscriptions/listen", [("notifications", json!(filter))])
+    }
+
+    /// Subscribes to changes of a resource of a legacy server.
+    pub fn subscribe(uri: &str) -> Self {
+        Self::new("resources/subscribe", [("uri", uri.into())])
+    }
+
+    /// Ends the subscription to a resource of a legacy server.
+    pub fn unsubscribe(uri: &str) -> Self {
+        Self::new("resources/unsubscribe", [("uri", uri.into())])
+    }
+
+    /// Asks for suggestions for the value of an argument. `context` has the other arguments.
+    pub fn complete(
+        reference: &Reference<'_>,
+        argument: &str,
+        value: &str,
+        context: &BTreeMap<String, String>,
+    ) -> Self {
+        let reference = match reference {
+            Reference::Prompt(name) => json!({"type": "ref/prompt", "name": name}),
+            Reference::Resource(uri) => json!({"type": "ref/resource", "uri": uri}),
+        };
+        let argument = json!({"name": argument, "value": value});
+        let context = (!context.is_empty()).then(|| ("context", json!({"arguments": context})));
+        let params = [("ref", reference), ("argument", argument)];
+        Self::new("completion/complete", params.into_iter().chain(context))
     }
 
     /// Sets the minimum level of log messages of a legacy server.

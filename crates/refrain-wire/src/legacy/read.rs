@@ -9,9 +9,10 @@ use crate::call::{Call, CallKind};
 use crate::canonical::JsonError;
 use crate::capabilities::Capabilities;
 use crate::complete::{CompleteParams, read_complete};
+use crate::decode::Text;
 use crate::error::RpcError;
 use crate::members::Reader;
-use crate::meta::{LogLevel, Meta, PROTOCOL_VERSION_KEY, ProgressToken};
+use crate::meta::{CustomMeta, LogLevel, Meta, PROTOCOL_VERSION_KEY, ProgressToken, is_reserved};
 use crate::ratified::ListParams;
 use crate::trace::RawTrace;
 
@@ -90,6 +91,7 @@ fn read_capabilities(declared: &Reader<'_>, revision: Revision) -> Result<Capabi
 
 fn read_meta<'a>(params: &Reader<'a>, session: SessionSettings) -> Result<Meta<'a>, JsonError> {
     let (mut progress_token, mut trace) = (None::<ProgressToken<'a>>, RawTrace::default());
+    let mut custom = None;
     if let Some(meta) = params.object("_meta")? {
         progress_token = meta.value(
             "progressToken",
@@ -100,6 +102,11 @@ fn read_meta<'a>(params: &Reader<'a>, session: SessionSettings) -> Result<Meta<'
             state: meta.raw("tracestate")?,
             baggage: meta.raw("baggage")?,
         };
+        for (Text(key), value) in meta.members.0 {
+            if !is_reserved(&key) {
+                CustomMeta::add(&mut custom, key, value);
+            }
+        }
     }
     Ok(Meta {
         protocol_version: Cow::Borrowed(session.revision.as_str()),
@@ -111,6 +118,7 @@ fn read_meta<'a>(params: &Reader<'a>, session: SessionSettings) -> Result<Meta<'
         task_ttl: None,
         call_id: None,
         trace: trace.read(),
+        custom,
     })
 }
 

@@ -483,7 +483,25 @@ fn tool_result_exposes_failure_and_structured_content() {
     let structured = ResultBody::from_tool(structured).unwrap();
     assert!(!structured.is_error());
     assert_eq!(
-        structured.structured_content(),
+        structured.structured_content().as_deref(),
         Some(&json!({"isError": true}))
     );
+}
+
+#[test]
+fn foreign_result_keeps_its_members_except_those_of_the_dialect() {
+    let sent = json!({
+        "x-first": 1,
+        "structuredContent": {"n": 2},
+        "isError": true,
+        "resultType": "input_required",
+        "inputRequests": {},
+        "requestState": "s",
+        "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "other"}},
+    });
+    let body = ResultBody::from_foreign(sent.as_object().unwrap().clone()).unwrap();
+    let kept = r#""x-first":1,"structuredContent":{"n":2},"isError":true"#;
+    assert_eq!((body.members(), body.meta()), (kept, None));
+    assert!(body.is_error());
+    assert_eq!(body.structured_content().as_deref(), Some(&json!({"n": 2})));
 }

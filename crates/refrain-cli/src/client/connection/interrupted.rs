@@ -40,7 +40,10 @@ impl ServerConnection {
         if retries > 0 {
             report = report.with("retries", retries);
         }
-        self.warn_of_unused_answers();
+        // A call that can be continued may ask for the other answers later.
+        if error.pending.is_none() || matches!(error.kind, ErrorKind::Unanswered(_)) {
+            self.warn_of_unused_answers();
+        }
         let saved = match (&self.saved, &error.pending) {
             (Some(saved), Some(pending)) => saved.replace(pending).map(|()| Some(saved.file())),
             (Some(saved), None) => saved.remove().map(|()| None),

@@ -28,9 +28,6 @@ impl ExtraStories {
     }
 }
 
-/// The error if a story of this module is selected without the flag.
-pub(super) const NOT_PLAYED: &str = "this story is about a draft\nhint: add --drafts";
-
 pub(super) const STORIES: [Story; 3] = [
     Story {
         name: "sketch",

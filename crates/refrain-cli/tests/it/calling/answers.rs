@@ -381,3 +381,26 @@ async fn wrong_usage_names_the_missing_argument() {
     assert!(help.ok && help.out.contains("Exit codes:"), "{help:?}");
     assert!(help.out.contains("130  interrupted"), "{help:?}");
 }
+
+/// A URL with `--stdio` is rejected, so the usage must not show one.
+#[tokio::test]
+async fn usage_shows_the_url_and_stdio_apart() {
+    for (command, words) in [
+        (&["tools"][..], ""),
+        (&["prompts"], ""),
+        (&["resources"], ""),
+        (&["discover"], ""),
+        (&["task", "get"], " ID"),
+        (&["task", "watch"], " ID"),
+        (&["task", "cancel"], " ID"),
+    ] {
+        let name = command.join(" ");
+        let usage = format!(
+            "Usage: refrain {name} [OPTIONS] URL{words}\n       refrain {name} [OPTIONS] --stdio{words} -- COMMAND...\n"
+        );
+        let help = run([command, &["--help"]].concat()).await;
+        assert!(help.ok && help.out.contains(&usage), "{help:?}");
+        let incomplete = run([command, &["--stdio"]].concat()).await;
+        assert_says(&incomplete, 2, &[&usage]);
+    }
+}

@@ -75,7 +75,10 @@ async fn server_that_does_not_speak_mcp_is_reported() {
     assert_says(
         &said,
         4,
-        &["does not respond as an MCP server", "Welcome!", "path"],
+        &[
+            "does not respond as an MCP server: the response is \"<html>Welcome!</html>\"\n",
+            "hint: check the URL and its path",
+        ],
     );
 
     let server = FakeServer::start_raw(|_| Respond::Raw(404, "text/html", "Not here".into())).await;
@@ -83,7 +86,10 @@ async fn server_that_does_not_speak_mcp_is_reported() {
     assert_says(
         &said,
         4,
-        &["does not respond as an MCP server", "404", "path"],
+        &[
+            "does not respond as an MCP server: HTTP status 404: Not here\n",
+            "hint: check the URL and its path",
+        ],
     );
 
     let hostile = "<title>\u{1b}[2J\u{1b}]0;owned\u{7}</title>";
@@ -230,14 +236,19 @@ async fn endless_rounds_stop_at_the_limit() {
         &said,
         4,
         &[
-            "not complete after 4 rounds",
-            "asking in a loop",
+            "call not complete after 4 rounds\n",
+            "hint: raise --rounds if the server does not ask in a loop",
             "refrain resume",
         ],
     );
+    assert!(!said.err.contains("unused answer"), "{said:?}");
     assert_eq!(server.count("tools/call"), 4);
     assert_eq!(saved(&file).round(), 4);
     assert_eq!(saved(&file).unanswered().len(), 1);
+    let once = ["--answer", "again={}", "--rounds", "1"];
+    let said = call(&server, &files.path("once.json"), &once).await;
+    assert_says(&said, 4, &["call not complete after 1 round\n"]);
+    assert!(!said.err.contains("unused answer"), "{said:?}");
 }
 
 #[tokio::test]

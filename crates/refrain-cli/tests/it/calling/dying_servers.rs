@@ -34,7 +34,7 @@ async fn failing_server_is_started_once_and_its_stderr_shown() {
         ("close-output", "it closed its standard output"),
     ] {
         let (said, started) = with_server(mode, &["call", "greet", "--json"]).await;
-        let error = format!("error: server process exited before it responded ({status})\n");
+        let error = format!("error: python3 exited before it responded ({status})\n");
         let lines =
             "note: last lines of the server's standard error:\n  the licence ␛[2J has expired\n";
         assert_says(&said, 4, &[&error, lines]);
@@ -58,7 +58,7 @@ async fn server_that_exits_at_discover_is_started_again() {
     // No fallback.
     let (said, started) =
         with_server("at-discover", &["discover", "--dialect", "2026-07-28"]).await;
-    assert_says(&said, 4, &["server process exited", "expected initialize"]);
+    assert_says(&said, 4, &["python3 exited", "expected initialize"]);
     assert_eq!(started.len(), 1, "{said:?}");
 }
 

@@ -60,11 +60,7 @@ async fn command_that_is_not_a_server_is_reported() {
     assert_says(
         &run(boom).await,
         4,
-        &[
-            "server process exited before it responded",
-            "exit status: 3",
-            "boom",
-        ],
+        &["sh exited before it responded", "exit status: 3", "boom"],
     );
 }
 

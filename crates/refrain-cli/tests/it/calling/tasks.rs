@@ -71,7 +71,7 @@ async fn task_is_shown_watched_and_cancelled_by_id() {
     let said = run(["task", "watch", &url, &other]).await;
     assert_says(&said, 1, &["the task was cancelled"]);
     let said = run(["task", "get", &url, "nope"]).await;
-    assert_says(&said, 1, &["the task does not exist"]);
+    assert_says(&said, 1, &["unknown task", "does not exist"]);
 }
 
 #[tokio::test]

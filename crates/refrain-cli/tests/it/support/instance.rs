@@ -27,7 +27,11 @@ const VARIABLES: [&str; 8] = [
 
 /// The program, without the environment variables that affect it.
 pub(crate) fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
+    without_settings(Command::new(env!("CARGO_BIN_EXE_refrain")))
+}
+
+/// Removes the environment variables that affect a program.
+pub(crate) fn without_settings(mut command: Command) -> Command {
     for name in VARIABLES {
         command.env_remove(name);
     }

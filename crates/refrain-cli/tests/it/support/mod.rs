@@ -9,7 +9,7 @@ pub(crate) mod tasks;
 pub(crate) mod terminal;
 
 pub(crate) use client::{Call, Client, Finished, Reply};
-pub(crate) use instance::{Instance, Serve, program, refrain, run, said, sqlite};
+pub(crate) use instance::{Instance, Serve, program, refrain, run, said, sqlite, without_settings};
 pub(crate) use ledger::Ledger;
 pub(crate) use load::Load;
 pub(crate) use refrain_testkit::net::issuer::{self, Signer};

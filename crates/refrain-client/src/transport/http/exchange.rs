@@ -2,8 +2,8 @@
 
 use super::resume::StreamResumption;
 use super::{HttpLink, is_stream, retry_after, status_error};
-use crate::error::ErrorKind;
-use crate::transport::events::EventParser;
+use crate::error::{ErrorKind, QUOTE_MAX};
+use crate::transport::events::{EventKind, EventParser};
 use crate::transport::{
     IncomingMessage, LinkError, LinkResult, OutgoingMessage, ReplyTranslator, WireMessage,
     check_message, read,
@@ -152,7 +152,7 @@ impl HttpExchange {
             if let Some(resume) = &mut self.resume {
                 resume.record(&event);
             }
-            if !event.data.is_empty() {
+            if event.kind == EventKind::Message && !event.data.is_empty() {
                 let text = String::from_utf8(event.data).map_err(ReadError::from)?;
                 check_message(&text, limits).map_err(LinkError::Final)?;
                 self.ready.extend(split_messages(text));
@@ -212,7 +212,10 @@ impl HttpExchange {
         };
         Err(match status.as_u16() {
             502..=504 => LinkError::Lost(status_error(status, excerpt)),
-            200..=299 => LinkError::Final(not_mcp(format!("the response is {excerpt:?}"))),
+            200..=299 => {
+                let start: String = body.chars().take(QUOTE_MAX).collect();
+                LinkError::Final(not_mcp(format!("the response is {start:?}")))
+            }
             300..=399 => {
                 let to = self.response.headers().get(LOCATION);
                 let to = to

@@ -62,10 +62,7 @@ pub(super) async fn run(
     shared: Arc<ProcessState>,
 ) {
     // Pending requests must fail, and the process must end, even if a callback panics or the runtime ends.
-    let mut guard = ExitGuard {
-        shared: &shared,
-        process: child.id(),
-    };
+    let mut guard = ExitGuard::new(&shared, child.id());
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
         return;
@@ -243,10 +240,16 @@ async fn read_errors(stderr: ChildStderr, shared: Arc<ProcessState>) {
     }
 }
 
-struct ExitGuard<'a> {
+pub(super) struct ExitGuard<'a> {
     shared: &'a ProcessState,
     /// The id of a process that has not ended.
     process: Option<u32>,
+}
+
+impl<'a> ExitGuard<'a> {
+    pub(super) fn new(shared: &'a ProcessState, process: Option<u32>) -> Self {
+        Self { shared, process }
+    }
 }
 
 impl Drop for ExitGuard<'_> {

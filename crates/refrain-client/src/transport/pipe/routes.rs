@@ -1,15 +1,17 @@
 //! Routing of the server's messages to the requests in flight.
 //!
-//! A legacy server does not say which call an ask belongs to, so it goes to the newest call.
+//! A legacy server does not say which call an ask belongs to, so it goes to the newest call, unless calls of several
+//! scoped clients are in flight: then it goes to none of them.
 
 use crate::error::ErrorKind;
-use crate::transport::{IncomingMessage, LinkError, LinkResult, OutgoingMessage, ReplyTranslator};
-use refrain_wire::SUBSCRIPTION_ID_KEY;
+use crate::notifications::named_request;
+use crate::transport::{
+    IncomingMessage, LinkError, LinkResponse, LinkResult, OutgoingMessage, ReplyTranslator,
+};
 use refrain_wire::client::{DISCOVER, ReadError};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -22,6 +24,7 @@ const QUEUE_SIZE_MAX: usize = 4 * 1024 * 1024;
 const RESERVED: usize = 64;
 const UNKNOWN_IDS_LOGGED: u32 = 10;
 
+#[derive(Clone, Copy)]
 pub(super) enum Recipient {
     Request(u64),
     AllCalls,
@@ -55,6 +58,7 @@ pub(super) struct QueuedMessage {
 }
 
 pub(super) struct PendingRequest {
+    pub(super) scope: u64,
     queue: mpsc::Sender<QueuedMessage>,
     free_bytes: Arc<Semaphore>,
     /// Whether the server has responded, maybe with an invalid message.
@@ -69,7 +73,7 @@ impl Router {
     /// The recipient of a message. `id` is the request that a response names.
     pub(super) fn recipient(&self, id: Option<&Value>, message: &IncomingMessage) -> Recipient {
         match message {
-            IncomingMessage::Response(_) => self.request_of(id),
+            IncomingMessage::Response(response) => self.request_of(id, response),
             IncomingMessage::KeepAlive => Recipient::None,
             IncomingMessage::Notification { method, params } => match method.as_str() {
                 // A legacy server cancels an ask. A modern server ends a subscription, which it names.
@@ -94,9 +98,11 @@ impl Router {
         }
     }
 
-    /// The request of a response. The error for an invalid request has no id.
-    fn request_of(&self, id: Option<&Value>) -> Recipient {
+    /// The request of a response. The error for an invalid request has no id. A result without an id is not a response,
+    /// but other output in JSON.
+    fn request_of(&self, id: Option<&Value>, response: &LinkResponse) -> Recipient {
         match id.filter(|id| !id.is_null()) {
+            None if response.outcome.is_ok() => Recipient::None,
             None => self.only().map_or(Recipient::None, Recipient::Request),
             Some(id) => match id.as_u64() {
                 Some(id) if id <= self.newest => Recipient::Request(id),
@@ -114,9 +120,21 @@ impl Router {
         }
     }
 
+    /// The newest call, if all calls in flight belong to one scoped client.
     fn newest_call(&self) -> Recipient {
+        let mut calls = self.by_id.values().filter(|route| route.is_call);
+        match calls.next() {
+            Some(first) if calls.all(|call| call.scope == first.scope) => {
+                self.newest_call_of(first.scope)
+            }
+            _ => Recipient::Client,
+        }
+    }
+
+    /// The newest call of a scoped client.
+    pub(super) fn newest_call_of(&self, scope: u64) -> Recipient {
         let mut newest_first = self.by_id.iter().rev();
-        let newest = newest_first.find(|(_, route)| route.is_call);
+        let newest = newest_first.find(|(_, route)| route.is_call && route.scope == scope);
         newest.map_or(Recipient::Client, |(id, _)| Recipient::Request(*id))
     }
 
@@ -128,6 +146,7 @@ impl Router {
     ) -> mpsc::Receiver<QueuedMessage> {
         let (queue, messages) = mpsc::channel(QUEUE_MAX + RESERVED);
         let route = PendingRequest {
+            scope: message.scope,
             queue,
             free_bytes: Arc::new(Semaphore::new(QUEUE_SIZE_MAX)),
             has_response: false,
@@ -178,9 +197,9 @@ impl Router {
         }
     }
 
-    pub(super) fn fail(&mut self, id: u64, why: ErrorKind) {
+    pub(super) fn fail(&mut self, id: u64, error: LinkError) {
         if let Some(route) = self.by_id.get_mut(&id) {
-            route.fail(why);
+            route.send(Err(error), None);
         }
     }
 
@@ -269,37 +288,24 @@ impl PendingRequest {
     }
 }
 
-/// The id in a response line, even if the rest is invalid.
+/// The id in a response line, even if the rest is invalid. A log line in JSON may have an id too.
 fn response_id(line: &str) -> Option<u64> {
     #[derive(Deserialize)]
     struct ResponseHead {
         id: u64,
+        jsonrpc: Option<IgnoredAny>,
         method: Option<IgnoredAny>,
+        result: Option<IgnoredAny>,
+        error: Option<IgnoredAny>,
     }
     let head: ResponseHead = serde_json::from_str(line).ok()?;
-    head.method.is_none().then_some(head.id)
-}
-
-fn named_request(params: Option<&RawValue>) -> Option<u64> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct NotificationParams {
-        progress_token: Option<Value>,
-        request_id: Option<Value>,
-        #[serde(rename = "_meta", default)]
-        meta: BTreeMap<String, Value>,
-    }
-    let params: NotificationParams = serde_json::from_str(params?.get()).ok()?;
-    let subscription = params.meta.get(SUBSCRIPTION_ID_KEY);
-    let id = params.progress_token.as_ref().or(subscription);
-    let id = id.or(params.request_id.as_ref())?;
-    id.as_u64().or_else(|| id.as_str()?.parse().ok())
+    let is_response = head.jsonrpc.or(head.result).or(head.error).is_some();
+    (is_response && head.method.is_none()).then_some(head.id)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::LinkResponse;
     use serde_json::value::to_raw_value;
 
     fn notification(size: usize) -> IncomingMessage {

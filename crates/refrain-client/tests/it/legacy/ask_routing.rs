@@ -4,7 +4,7 @@ use super::support::{
     Events, FakeServer, Respond, called, form, legacy_greeting, spawn, until, within,
 };
 use refrain_client::wire::LogLevel;
-use refrain_client::{AskAnswer, Client, ClientBuilder, ClientLimits};
+use refrain_client::{AskAnswer, Client, ClientBuilder, ClientLimits, ErrorKind, Root};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,13 +19,69 @@ async fn pipe_requests_outside_calls_are_rejected_except_pings() {
     let client = spawn(without_asks(), &[]).await.unwrap();
     within("the list", client.tools()).await.unwrap();
     let notes = called(&client, "notes").await.unwrap();
-    let [_ready, rejection, pong] = &notes.as_array().unwrap()[..] else {
+    let [_ready, rejection, pong, roots] = &notes.as_array().unwrap()[..] else {
         panic!("{notes}");
     };
     assert_eq!(rejection["code"], -32602, "{rejection}");
     let why = rejection["message"].as_str().unwrap();
     assert!(why.contains("response stream of the call"), "{why}");
     assert_eq!(*pong, json!({}));
+    assert_eq!(roots["code"], -32602, "{roots}");
+}
+
+/// A client with roots for the connection. Its handler for the roots of calls returns other ones.
+fn with_roots() -> ClientBuilder {
+    let of_call = || async { Ok(vec![Root::new("file:///call")]) };
+    without_asks()
+        .on_roots(move |_| of_call())
+        .connection_roots(vec![Root::new("file:///connection")])
+}
+
+#[tokio::test]
+async fn pipe_requests_for_roots_outside_calls_get_those_of_the_connection() {
+    let client = spawn(with_roots(), &[]).await.unwrap();
+    within("the list", client.tools()).await.unwrap();
+    let notes = called(&client, "notes").await.unwrap();
+    assert_eq!(notes[1]["code"], -32602, "other requests are rejected");
+    assert_eq!(notes[3]["roots"], json!([{"uri": "file:///connection"}]));
+    let during = called(&client, "roots").await.unwrap();
+    assert_eq!(during["roots"], json!([{"uri": "file:///call"}]));
+}
+
+#[tokio::test]
+async fn roots_of_the_connection_are_declared_and_serve_calls_without_a_handler() {
+    let builder = Client::builder().connection_roots(vec![Root::new("file:///connection")]);
+    let client = spawn(builder, &[]).await.unwrap();
+    let greeting = called(&client, "greeting").await.unwrap();
+    assert_eq!(greeting["capabilities"], json!({"roots": {}}));
+    let during = called(&client, "roots").await.unwrap();
+    assert_eq!(during["roots"], json!([{"uri": "file:///connection"}]));
+    let builder = Client::builder().connection_roots(vec![Root::new("https://example.com/")]);
+    let error = spawn(builder, &[]).await.unwrap_err();
+    assert_matches!(error.kind, ErrorKind::InvalidArgument(_));
+}
+
+#[tokio::test]
+async fn session_stream_request_for_roots_gets_those_of_the_connection() {
+    let server = FakeServer::start_with(|request, _| {
+        if request.verb == "GET" {
+            let (writer, response) = Events::new();
+            writer.ask("roots", "roots/list", &json!({}));
+            writer.ask("form", "elicitation/create", &form("Which?"));
+            writer.stays_open();
+            return response;
+        }
+        legacy_greeting(request, "2025-06-18", "s1").unwrap_or(Respond::Status(500))
+    })
+    .await;
+    let _client = with_roots().connect(&server.url).await.unwrap();
+    let rejection = server.receives("a rejection", is_answer("form")).await;
+    assert_eq!(rejection.message["error"]["code"], -32602);
+    let roots = server.receives("the roots", is_answer("roots")).await;
+    assert_eq!(
+        roots.message["result"]["roots"],
+        json!([{"uri": "file:///connection"}])
+    );
 }
 
 #[tokio::test]

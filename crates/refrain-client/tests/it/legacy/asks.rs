@@ -177,6 +177,8 @@ async fn unanswered_request_gets_an_error_response() {
         .on_sampling(|_| async { Err("no model".into()) })
         .on_roots(|_| async { Err("no disk".into()) });
     let client = spawn(builder, &[]).await.unwrap();
+    let error = called(&client, "sample tools").await.unwrap();
+    assert_eq!(error["code"], -32602, "sampling with tools is not declared");
     let error = called(&client, "sample").await.unwrap();
     assert_eq!(error, json!({"code": -1, "message": "no model"}));
     let error = called(&client, "roots").await.unwrap();

@@ -4,11 +4,13 @@
 
 mod ask_routing;
 mod asks;
+mod changes;
 mod drafts;
+mod http_sse;
 mod negotiation;
 mod pipe;
 mod refrain_server;
 mod resumption;
 mod sessions;
-mod support;
+pub(crate) mod support;
 mod urls;

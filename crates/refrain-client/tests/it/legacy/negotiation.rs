@@ -1,8 +1,9 @@
 //! Detection of the protocol revision of a server.
 
-use super::support::{Events, FakeServer, Respond, called, legacy_greeting, spawn, within};
-use refrain_client::{Client, ClientLimits, Error, ErrorKind};
+use super::support::{FakeServer, Respond, called, legacy_greeting, spawn, within};
+use refrain_client::{Client, ClientLimits, Dialect, Error, ErrorKind, WireMessage};
 use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -16,6 +17,52 @@ fn with_short_probe() -> refrain_client::ClientBuilder {
         probe: Duration::from_millis(100),
         ..ClientLimits::default()
     })
+}
+
+/// The server exits if its first message is not `initialize`.
+#[tokio::test]
+async fn remembered_dialect_connects_with_one_process() {
+    for version in LEGACY {
+        let sent: Arc<Mutex<Vec<String>>> = Arc::default();
+        let observed = |record: &Arc<Mutex<Vec<String>>>| {
+            let record = Arc::clone(record);
+            Client::builder().on_wire(move |message| {
+                if let WireMessage::Sent { message } = message {
+                    let message: Value = serde_json::from_str(message).unwrap();
+                    record.lock().unwrap().push(message["method"].to_string());
+                }
+            })
+        };
+        let args = [version, "exit"];
+        let client = spawn(observed(&sent), &args).await.unwrap();
+        let dialect = client.dialect();
+        assert_eq!(dialect.name(), version);
+        assert_eq!(sent.lock().unwrap()[0], "\"server/discover\"");
+        within("the exit", client.close()).await;
+        sent.lock().unwrap().clear();
+        let client = spawn(observed(&sent).dialect(dialect), &args)
+            .await
+            .unwrap();
+        assert_eq!(client.dialect(), dialect);
+        assert_eq!(client.server().version, version);
+        let expected = ["\"initialize\"", "\"notifications/initialized\""];
+        assert_eq!(*sent.lock().unwrap(), expected);
+        let read: Dialect = serde_json::from_value(json!(dialect)).unwrap();
+        assert_eq!(read, dialect);
+    }
+}
+
+#[tokio::test]
+async fn remembered_dialect_of_a_changed_server_is_an_error() {
+    for (dialect, version) in [("2024-11-05", "2025-06-18"), ("2025-06-18", "2024-11-05")] {
+        let dialect = Dialect::from_name(dialect).unwrap();
+        let builder = Client::builder().dialect(dialect);
+        let error = spawn(builder, &[version]).await.unwrap_err();
+        assert_matches!(error.kind, ErrorKind::NoCommonVersion { .. });
+    }
+    let server = FakeServer::start(|_| Respond::text("done")).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    assert_eq!(client.dialect(), Dialect::Modern);
 }
 
 #[tokio::test]
@@ -170,22 +217,6 @@ async fn non_mcp_server_is_reported() {
     let error = connect(&server).await.unwrap_err();
     assert_matches!(error.kind, ErrorKind::NotMcp { .. });
     assert!(error.to_string().contains("hello"), "{error}");
-}
-
-#[tokio::test]
-async fn http_sse_transport_is_reported() {
-    let server = FakeServer::start_with(|request, _| {
-        if request.verb != "GET" {
-            return Respond::Status(405);
-        }
-        let (writer, response) = Events::new();
-        writer.event("event: endpoint\ndata: /messages?session=1");
-        writer.stays_open();
-        response
-    })
-    .await;
-    let error = connect(&server).await.unwrap_err();
-    assert_matches!(error.kind, ErrorKind::HttpSseTransport);
 }
 
 #[tokio::test]

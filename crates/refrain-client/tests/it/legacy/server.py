@@ -1,7 +1,7 @@
 """A small server of a legacy revision over standard input and output.
 
-Usage: server.py [VERSION [PROBE [stubborn]]], where PROBE is the response to server/discover: an error code, `silent`, `odd` (an invalid
-response), `late` (a valid response after the next message), `exit`, or `late exit` (after the next message). A stubborn server does not exit.
+Usage: server.py [VERSION [PROBE [stubborn] [noisy]]], where PROBE is the response to server/discover: an error code, `silent`, `odd` (an invalid
+response), `late` (a valid response after the next message), `exit`, or `late exit` (after the next message). A stubborn server does not exit. A noisy server prints other lines too.
 """
 
 import json
@@ -15,8 +15,18 @@ PROBE = sys.argv[2] if len(sys.argv) > 2 else "-32601"
 TEXT = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "string", "default": "x"}}, "required": ["b"]}
 
 STUBBORN = "stubborn" in sys.argv
+NOISY = "noisy" in sys.argv
+
+CAPABILITIES = {
+    "tools": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "prompts": {},
+    "completions": {},
+    "logging": {},
+}
 
 queue = []
+subscribed = []
 notes = []
 late = []
 last_id = 0
@@ -25,9 +35,22 @@ held = []
 is_stdin_closed = False
 
 
+def make_noise():
+    """Prints lines that are not messages, some of them in JSON."""
+    if NOISY:
+        for line in [
+            b"Loading...", b"", b"{", b"[1, 2]", b"null", b"\xff\xfe", b"[INFO] ready", b'{"id": 2, "level": "info"}',
+            b'{"result": "done"}', b'"text"', b"[]", b'[{"a": 1}]', b'{"method": 5}', b"\x1b[2J",
+        ]:
+            sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
+
+
 def write(message):
+    make_noise()
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     sys.stdout.flush()
+    make_noise()
 
 
 def read():
@@ -94,8 +117,10 @@ def call(name, params):
     if name == "both":
         ids = [form("one"), form("two")]
         return text(answer_to(*ids))
-    if name == "sample":
+    if name in ["sample", "sample tools"]:
         params = {"messages": [{"role": "user", "content": {"type": "text", "text": "?"}}], "maxTokens": 5}
+        if name == "sample tools":
+            params["tools"] = [{"name": "x", "inputSchema": {"type": "object"}}]
         return text(answer_to(begin("sampling/createMessage", params))[0])
     if name == "roots":
         return text(answer_to(begin("roots/list"))[0])
@@ -138,6 +163,13 @@ def call(name, params):
     if name == "noise":
         print("Loading the noise...", flush=True)
         return text("after the noise")
+    if name == "change":
+        for _ in range(2):
+            write({"method": "notifications/tools/list_changed"})
+        write({"method": "notifications/prompts/list_changed"})
+        for uri in [*subscribed, "file:///other"]:
+            write({"method": "notifications/resources/updated", "params": {"uri": uri}})
+        return text(subscribed)
     if name == "long":
         return text("x" * params["arguments"]["length"])
     if name == "die":
@@ -174,7 +206,7 @@ def handle(message):
         if method == "initialize":
             initialize_params = params
             info = {"name": "old", "version": "1"}
-            result = {"protocolVersion": VERSION, "capabilities": {"tools": {}, "logging": {}}, "serverInfo": info}
+            result = {"protocolVersion": VERSION, "capabilities": CAPABILITIES, "serverInfo": info}
         elif method == "tools/call" and params["name"] == "wait":
             # Never answered.
             return
@@ -198,8 +230,21 @@ def handle(message):
             result = call(params["name"], params)
         elif method == "tools/list":
             # These requests belong to no call.
-            notes.extend(answer_to(form("outside of a call"), begin("ping")))
+            notes.extend(answer_to(form("outside of a call"), begin("ping"), begin("roots/list")))
             result = {"tools": [{"name": "form", "inputSchema": {"type": "object"}}]}
+        elif method == "ping":
+            result = {}
+        elif method == "resources/subscribe":
+            if params["uri"] == "file:///none":
+                raise ValueError("no such resource")
+            subscribed.append(params["uri"])
+            result = {}
+        elif method == "resources/unsubscribe":
+            subscribed.remove(params["uri"])
+            result = {}
+        elif method == "completion/complete":
+            values = [json.dumps(params)] + ["more"] * 150
+            result = {"completion": {"values": values}}
         elif method == "logging/setLevel":
             notes.append(message)
             result = {}
@@ -212,6 +257,7 @@ def handle(message):
         write({"id": message["id"], "error": {"code": -32601, "message": str(error)}})
 
 
+make_noise()
 if STUBBORN:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 while True:

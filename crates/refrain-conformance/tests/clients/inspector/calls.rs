@@ -1,7 +1,7 @@
 //! Checks with single-round requests: lists, tools, prompts, resources and logs.
 
-use super::mcpdo::{Mcpdo, RunningCommand};
 use super::{Check, begins, call, checks, final_text, find, list, read, run, run_failing, tools};
+use refrain_testkit::net::mcpdo::{Mcpdo, RunningCommand};
 use serde_json::{Value, json};
 
 pub(super) fn checks() -> Vec<(&'static str, Check)> {

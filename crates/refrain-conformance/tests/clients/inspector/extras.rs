@@ -1,9 +1,9 @@
 //! Metadata, pages, completion, caching and resource updates.
 
-use super::mcpdo::Mcpdo;
 use super::{Check, call, call_with, checks, final_text, find, list, read, run, tools};
 use crate::names::{sample_annotations, sample_icon};
 use crate::server::PAGE_SIZE;
+use refrain_testkit::net::mcpdo::Mcpdo;
 use serde_json::{Value, json};
 
 pub(super) fn checks() -> Vec<(&'static str, Check)> {

@@ -1,7 +1,7 @@
 //! Calls that ask for input.
 
-use super::mcpdo::Mcpdo;
 use super::{Check, call, checks, final_text, read, run, run_failing};
+use refrain_testkit::net::mcpdo::Mcpdo;
 use serde_json::{Value, json};
 
 pub(super) fn checks() -> Vec<(&'static str, Check)> {

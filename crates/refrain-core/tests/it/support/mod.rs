@@ -286,6 +286,7 @@ impl World {
             uri: None,
             capabilities: self.capabilities,
             extensions: None,
+            meta: None,
             log_level: self.log_level,
             wants_progress: self.wants_progress,
             source: self.clock.clone(),

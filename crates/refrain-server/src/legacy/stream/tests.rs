@@ -1,5 +1,4 @@
 use super::*;
-use crate::legacy::Purpose;
 use crate::legacy::session::tests::open as session;
 use crate::legacy::streams::{MAX_STREAMS, MAX_STREAMS_EACH, StreamResumeError};
 use crate::limits::ServerLimits;
@@ -213,7 +212,7 @@ fn unread_replies_of_a_batch_are_cut_at_the_limit_of_the_caller() {
     assert_eq!(streams.stored.load(Ordering::Relaxed), 800);
     assert_eq!(read_all(reader), [], "the stream ends at the gap");
     // The only reply of a call is never cut.
-    let purpose = Purpose::Call("1".to_owned());
+    let purpose = server.0.legacy.purpose_of_call(&session, "1");
     let stream = streams.open_stream(&session, caller(), Some(&purpose));
     let reader = stream.read();
     streams.push(&stream, MessageKind::Reply, vec![0; 2000]);

@@ -11,7 +11,9 @@ pub(crate) use refrain_testkit::net::{
     start_for, start_on, text, token, url_of, within,
 };
 
-use refrain_core::{Source, SystemSource};
+use http::HeaderMap;
+use refrain_core::{Principal, Source, SystemSource};
+use refrain_server::{AuthFuture, Authenticator, BearerTokens};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -37,5 +39,17 @@ impl Source for Clock {
 
     fn fill(&self, bytes: &mut [u8]) {
         SystemSource::new().fill(bytes);
+    }
+}
+
+/// Accepts requests without credentials, as anonymous ones.
+pub(crate) struct OptionalBearer(pub(crate) BearerTokens);
+
+impl Authenticator for OptionalBearer {
+    fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a> {
+        match headers.contains_key("authorization") {
+            true => self.0.authenticate(headers),
+            false => Box::pin(std::future::ready(Ok(Principal::anonymous().into()))),
+        }
     }
 }

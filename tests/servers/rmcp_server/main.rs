@@ -13,25 +13,31 @@
     reason = "rmcp marks what this revision deprecates, and servers still do: sampling and roots"
 )]
 
+mod asks;
+mod plain;
+
+use asks::{Answers, ask, ask_on, form, model, model_with_tool, one_text, roots};
+use plain::{
+    add, complete, counter, fail, log, missing, slow, structured, structured_tool, text, tool,
+};
+
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CreateMessageRequest,
-    CreateMessageRequestParams, ElicitRequest, ElicitRequestParams, ErrorData,
-    GetPromptRequestParams, GetPromptResponse, GetPromptResult, Implementation, InputRequest,
-    InputRequests, InputRequiredResult, InputResponses, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListRootsRequest, ListToolsResult,
-    PaginatedRequestParams, Prompt, PromptArgument, PromptMessage, ProtocolVersion,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource,
-    ResourceContents, ResourceTemplate, Role, SamplingMessage, ServerCapabilities, ServerConfig,
-    Tool,
+    CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ElicitRequest,
+    ElicitRequestParams, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
+    Implementation, InputRequest, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, Prompt, PromptArgument,
+    PromptMessage, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, Resource, ResourceContents, ResourceTemplate, Role, ServerCapabilities,
+    ServerConfig,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService, stdio};
 use rmcp::{ServerHandler, ServiceExt};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::error::Error;
 use std::process::ExitCode;
@@ -45,52 +51,33 @@ struct Restaurant {
     effects: Arc<AtomicUsize>,
 }
 
-/// The answers of a round.
-struct Answers(InputResponses);
-
-impl Answers {
-    /// The content of a form that was accepted.
-    fn content(&self, key: &str) -> Option<&Value> {
-        let answer = self.0.get(key)?;
-        (answer["action"] == "accept").then(|| &answer["content"])
-    }
-
-    /// What was done with a form or a URL.
-    fn action(&self, key: &str) -> Option<&str> {
-        self.0.get(key)?["action"].as_str()
-    }
-
-    /// A field of a form that was accepted.
-    fn field(&self, key: &str) -> Option<&str> {
-        self.content(key)?[key].as_str()
-    }
-
-    /// What the model said.
-    fn said(&self, key: &str) -> Option<&str> {
-        self.0.get(key)?["content"]["text"].as_str()
-    }
-
-    /// The names of the roots.
-    fn names(&self, key: &str) -> Option<String> {
-        let roots = self.0.get(key)?["roots"].as_array()?;
-        let names = roots.iter().filter_map(|root| root["name"].as_str());
-        Some(names.collect::<Vec<_>>().join(", "))
-    }
-}
-
 impl Restaurant {
-    fn call(&self, params: CallToolRequestParams) -> Result<CallToolResponse, ErrorData> {
+    async fn call(
+        &self,
+        params: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
         let arguments = Value::Object(params.arguments.unwrap_or_default());
         let answers = Answers(params.input_responses.unwrap_or_default());
         let state = params.request_state.as_deref();
         match &*params.name {
             "add" => add(&arguments),
+            "echo" => match arguments["text"].as_str() {
+                Some(said) => Ok(text(said)),
+                None => Err(missing("text")),
+            },
+            "slow" => slow(&arguments, context).await,
+            "log" => log(context).await,
+            "counter" => Ok(counter()),
+            "fail" => Ok(fail()),
+            "structured" => Ok(structured()),
             "effects" => Ok(text(self.effects.load(Ordering::SeqCst).to_string())),
             "book_table" => self.book_table(&answers),
             "plan_trip" => self.plan_trip(&answers, state),
             "order_dinner" => self.order_dinner(&answers),
             "sign_in" => Ok(sign_in(&answers)),
             "suggest" => suggest(&arguments, &answers),
+            "suggest_with_tools" => suggest_with_tools(&arguments, &answers),
             "list_places" => match answers.names("places") {
                 Some(names) => Ok(text(names)),
                 None => Ok(ask([("places", roots())]).into()),
@@ -121,15 +108,12 @@ impl Restaurant {
                 }
             };
         };
-        let known = |field: &str| booking[field].as_str().ok_or_else(|| missing(field));
+        let date = booking["date"].as_str().ok_or_else(|| missing("date"))?;
         let guests = booking["guests"]
             .as_i64()
             .ok_or_else(|| missing("guests"))?;
-        let booked = format!(
-            "a table for {guests} on {}, {}",
-            known("date")?,
-            known("seating")?
-        );
+        let seating = booking["seating"].as_str().unwrap_or("inside");
+        let booked = format!("a table for {guests} on {date}, {seating}");
         self.did_something();
         Ok(text(booked))
     }
@@ -184,11 +168,6 @@ impl Restaurant {
     }
 }
 
-fn add(arguments: &Value) -> Result<CallToolResponse, ErrorData> {
-    let number = |name: &str| arguments[name].as_i64().ok_or_else(|| missing(name));
-    Ok(text((number("a")? + number("b")?).to_string()))
-}
-
 fn sign_in(answers: &Answers) -> CallToolResponse {
     match answers.action("login") {
         Some("accept") => text("signed in"),
@@ -219,70 +198,22 @@ fn suggest(arguments: &Value, answers: &Answers) -> Result<CallToolResponse, Err
     Ok(text(format!("the model {model} said: {said}")))
 }
 
-fn text(said: impl Into<String>) -> CallToolResponse {
-    CallToolResult::success(vec![ContentBlock::text(said)]).into()
-}
-
-fn missing(what: &str) -> ErrorData {
-    ErrorData::invalid_params(format!("{what} is missing"), None)
-}
-
-fn ask<const N: usize>(asks: [(&str, InputRequest); N]) -> InputRequiredResult {
-    let asks = asks.map(|(key, ask)| (key.to_owned(), ask));
-    InputRequiredResult::from_input_requests(InputRequests::from(asks))
-}
-
-/// One ask, and the state to go on from.
-fn ask_on(one: (&str, InputRequest), state: &Value) -> CallToolResponse {
-    let mut incomplete = ask([one]);
-    incomplete.request_state = Some(state.to_string());
-    incomplete.into()
-}
-
-fn form(message: &str, fields: &Value, required: &[&str]) -> Result<InputRequest, ErrorData> {
-    let schema = json!({ "type": "object", "properties": fields, "required": required });
-    let requested_schema = serde_json::from_value(schema)
-        .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-    let params = ElicitRequestParams::FormElicitationParams {
-        meta: None,
-        message: message.into(),
-        requested_schema,
+fn suggest_with_tools(arguments: &Value, answers: &Answers) -> Result<CallToolResponse, ErrorData> {
+    let about = arguments["about"]
+        .as_str()
+        .ok_or_else(|| missing("about"))?;
+    let Some(opinion) = answers.0.get("opinion") else {
+        let list_wines = tool("list_wines", &[("country", "string")]);
+        let opinion = model_with_tool(&format!("What about {about}?"), list_wines);
+        return Ok(ask([("opinion", opinion)]).into());
     };
-    Ok(InputRequest::Elicitation(ElicitRequest::new(params)))
-}
-
-/// A form with one text in it.
-fn one_text<'a>(
-    key: &'a str,
-    message: &str,
-    field: &str,
-) -> Result<(&'a str, InputRequest), ErrorData> {
-    let fields = json!({ field: { "type": "string" } });
-    Ok((key, form(message, &fields, &[field])?))
-}
-
-fn model(question: &str) -> InputRequest {
-    let messages = vec![SamplingMessage::user_text(question)];
-    let params = CreateMessageRequestParams::new(messages, 100);
-    InputRequest::CreateMessage(CreateMessageRequest::new(params))
-}
-
-fn roots() -> InputRequest {
-    InputRequest::ListRoots(ListRootsRequest::default())
-}
-
-/// A tool whose arguments have these types, all of them required.
-fn tool(name: &'static str, arguments: &[(&str, &str)]) -> Tool {
-    let fields = arguments
-        .iter()
-        .map(|(name, kind)| ((*name).to_owned(), json!({ "type": kind })));
-    let required: Vec<&str> = arguments.iter().map(|(name, _)| *name).collect();
-    let schema = Map::from_iter([
-        ("type".to_owned(), json!("object")),
-        ("properties".to_owned(), Value::Object(fields.collect())),
-        ("required".to_owned(), json!(required)),
-    ]);
-    Tool::new(name, name, Arc::new(schema))
+    // One block, or a list of them.
+    let used = opinion["content"].get(0).unwrap_or(&opinion["content"]);
+    let (Some(name), Some(country)) = (used["name"].as_str(), used["input"]["country"].as_str())
+    else {
+        return Err(missing("a use of the tool"));
+    };
+    Ok(text(format!("the model called {name}({country})")))
 }
 
 impl ServerHandler for Restaurant {
@@ -291,6 +222,8 @@ impl ServerHandler for Restaurant {
             .enable_tools()
             .enable_prompts()
             .enable_resources()
+            .enable_completions()
+            .enable_logging()
             .build();
         let mut info = ServerConfig::new(capabilities);
         info.protocol_version = ProtocolVersion::V_2026_07_28;
@@ -311,16 +244,31 @@ impl ServerHandler for Restaurant {
             tool("order_dinner", &[]),
             tool("sign_in", &[]),
             tool("suggest", &[("about", "string")]),
+            tool("suggest_with_tools", &[("about", "string")]),
             tool("list_places", &[]),
+            tool("echo", &[("text", "string")]),
+            tool("slow", &[("seconds", "number")]),
+            tool("log", &[]),
+            tool("counter", &[]),
+            tool("fail", &[]),
+            structured_tool(),
         ]))
     }
 
     async fn call_tool(
         &self,
         params: CallToolRequestParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        self.call(params)
+        self.call(params, &context).await
+    }
+
+    async fn complete(
+        &self,
+        params: CompleteRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        complete(&params)
     }
 
     async fn list_prompts(

@@ -1,6 +1,6 @@
-//! The `mcpdo` command, and a private daemon for its connections that ends with the test.
+//! The Inspector's `mcpdo` command, and a private daemon for its connections that ends with the test.
 
-use refrain_testkit::net::tools::root;
+use super::tools::root;
 use serde_json::Value;
 use std::os::unix::fs::FileTypeExt;
 use std::process::Stdio;
@@ -10,32 +10,33 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
-/// The name of the connection.
+/// The name of the connection, unless a test names another one.
 const CONNECTION: &str = "refrain";
 /// The timeout of a command, and of the next output of a running command.
 const COMMAND_TIME: Duration = Duration::from_secs(120);
 
-pub(super) struct Mcpdo {
+pub struct Mcpdo {
     directory: TempDir,
     daemon: Child,
 }
 
 /// The output of a command.
 #[derive(Debug)]
-pub(super) struct CommandOutput {
+pub struct CommandOutput {
     /// Its exit status.
-    pub(super) status: Option<i32>,
+    pub status: Option<i32>,
     /// The JSON on standard output, or null.
-    pub(super) out: Value,
+    pub out: Value,
     /// The reason on standard error.
-    pub(super) error: String,
+    pub error: String,
 }
 
 impl Mcpdo {
-    pub(super) async fn start() -> Self {
+    pub async fn start() -> Self {
         let directory = TempDir::new().expect("a temporary directory");
         let daemon = command(&directory, "mcpdod")
             .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .spawn()
             .expect("the daemon can be started");
         let socket = directory.path().join("mcpdod.sock");
@@ -51,15 +52,25 @@ impl Mcpdo {
         Self { directory, daemon }
     }
 
-    pub(super) async fn connect(&self, target: &[&str]) {
+    pub async fn connect(&self, target: &[&str]) {
+        self.connect_as(CONNECTION, target).await;
+    }
+
+    /// Opens a connection with another name.
+    pub async fn connect_as(&self, connection: &str, target: &[&str]) {
         let connect = ["connect", "--era", "modern", "--elicit", "both"];
-        let output = self.run(&[&connect, target].concat()).await;
+        let output = self.run_on(connection, &[&connect, target].concat()).await;
         assert_eq!(output.out["protocolEra"], "modern", "{output:?}");
     }
 
     /// Runs a command to its end.
-    pub(super) async fn run(&self, args: &[&str]) -> CommandOutput {
-        let output = self.command(args).output();
+    pub async fn run(&self, args: &[&str]) -> CommandOutput {
+        self.run_on(CONNECTION, args).await
+    }
+
+    /// Runs a command on another connection to its end.
+    pub async fn run_on(&self, connection: &str, args: &[&str]) -> CommandOutput {
+        let output = self.command(connection, args).output();
         let output = timeout(COMMAND_TIME, output).await;
         let output = output
             .expect("the command ends by itself")
@@ -72,9 +83,9 @@ impl Mcpdo {
     }
 
     /// Starts a command that runs until it is dropped.
-    pub(super) fn follow(&self, args: &[&str]) -> RunningCommand {
+    pub fn follow(&self, args: &[&str]) -> RunningCommand {
         let mut process = self
-            .command(args)
+            .command(CONNECTION, args)
             .stdout(Stdio::piped())
             .spawn()
             .expect("mcpdo can be started");
@@ -85,16 +96,16 @@ impl Mcpdo {
         }
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    fn command(&self, connection: &str, args: &[&str]) -> Command {
         let mut command = command(&self.directory, "mcpdo");
         command
-            .args(["--format", "json", "--connection", CONNECTION])
+            .args(["--format", "json", "--connection", connection])
             .args(args);
         command
     }
 
     /// Stops the daemon and its connections.
-    pub(super) async fn stop(mut self) {
+    pub async fn stop(mut self) {
         let output = self.run(&["daemon", "stop"]).await;
         assert_eq!(output.status, Some(0), "{output:?}");
         let ended = timeout(COMMAND_TIME, self.daemon.wait()).await;
@@ -104,14 +115,14 @@ impl Mcpdo {
 }
 
 /// A running command.
-pub(super) struct RunningCommand {
+pub struct RunningCommand {
     lines: Lines<BufReader<ChildStdout>>,
     _process: Child,
 }
 
 impl RunningCommand {
     /// The next output: an object on several lines.
-    pub(super) async fn next(&mut self) -> Value {
+    pub async fn next(&mut self) -> Value {
         let mut text = String::new();
         let object = async {
             while let Some(line) = self.lines.next_line().await.expect("stdout can be read") {

@@ -1,0 +1,168 @@
+//! `refrain gateway`: existing MCP servers behind one endpoint.
+
+use crate::style::{BOLD, DIM, INVALID, PLAIN};
+use crate::{AppError, runtime};
+use clap::{Args, Subcommand};
+use refrain_app::log::{self, LogFormat};
+use refrain_app::sanitize::one_line;
+use refrain_app::{App, Command, ServeOptions, Setup};
+use refrain_gateway::{
+    BackendReport, BackendTable, CheckedGateway, Gateway, GatewayConfig, SETTINGS, ToolReport,
+};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use url::Url;
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct GatewayOptions {
+    #[command(subcommand)]
+    command: Option<GatewayCommand>,
+    #[command(flatten)]
+    serve: Box<ServeOptions<BackendFlags>>,
+}
+
+#[derive(Subcommand)]
+enum GatewayCommand {
+    /// Start each backend, list what it offers and how its tools run, and stop it again.
+    Check(CheckOptions),
+    /// Check a configuration file, or print one with all defaults.
+    Config(refrain_app::ConfigOptions),
+}
+
+#[derive(Args)]
+struct CheckOptions {
+    /// A configuration file with tables [backends.NAME].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    backend: BackendFlags,
+    /// Print the report as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The only backend. Several backends are configured in a file.
+#[derive(Args)]
+pub(crate) struct BackendFlags {
+    /// The URL of the server to put behind the gateway.
+    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    url: Option<Url>,
+    /// The command of the server to put behind the gateway.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl BackendFlags {
+    /// The configuration with the backend of the flags, and whether there is one.
+    fn add_to(&self, mut config: GatewayConfig) -> Result<(CheckedGateway, bool), AppError> {
+        let is_given = self.url.is_some() || !self.command.is_empty();
+        if is_given {
+            let backend = BackendTable {
+                command: self.command.clone(),
+                url: self.url.clone(),
+                inherit_env: true,
+                ..BackendTable::default()
+            };
+            config.backends.insert("backend".to_owned(), backend);
+        }
+        match config.check() {
+            Ok(checked) => Ok((checked, is_given)),
+            Err(errors) => {
+                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                Err(errors.join("\nerror: ").into())
+            }
+        }
+    }
+}
+
+fn app() -> App<BackendFlags, GatewayConfig> {
+    let build = async |flags: &BackendFlags, config: GatewayConfig| {
+        let (config, is_required) = flags.add_to(config)?;
+        let gateway = Gateway::new(config);
+        let builder = gateway.connect(is_required).await?;
+        let started = gateway.clone();
+        Ok(Setup::new(builder)
+            .on_start(move |server| started.start(&server))
+            .on_stop(async move { gateway.stop().await }))
+    };
+    App::configured("refrain gateway", SETTINGS, build).default_store("memory:")
+}
+
+pub(crate) fn run(options: GatewayOptions) -> Result<ExitCode, AppError> {
+    match options.command {
+        None => app().serve(&options.serve),
+        Some(GatewayCommand::Config(options)) => app().run(Command::Config(options)),
+        Some(GatewayCommand::Check(options)) => check(&options),
+    }
+}
+
+fn check(options: &CheckOptions) -> Result<ExitCode, AppError> {
+    log::start("error", LogFormat::Text, std::io::stderr)?;
+    let config = match &options.config {
+        Some(file) => app().read_settings(file)?,
+        None => GatewayConfig::default(),
+    };
+    let (config, _) = options.backend.add_to(config)?;
+    let reports = runtime()?.block_on(Gateway::new(config).check());
+    if options.json {
+        anstream::println!("{}", serde_json::to_string_pretty(&reports)?);
+    } else {
+        reports.iter().for_each(print);
+    }
+    let is_ok = reports.iter().all(|report| report.error.is_none());
+    Ok(if is_ok {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn print(report: &BackendReport) {
+    let BackendReport {
+        backend,
+        server,
+        revision,
+        start,
+        ..
+    } = report;
+    anstream::println!("{BOLD}{backend}{BOLD:#}");
+    if let Some(error) = &report.error {
+        anstream::println!("  {INVALID}{}{INVALID:#}", one_line(error));
+        return;
+    }
+    let server = one_line(server.as_deref().unwrap_or("unknown server"));
+    let revision = one_line(revision.as_deref().unwrap_or("unknown revision"));
+    anstream::println!(
+        "  {server}, {revision}, listed after {:.1} s; {} tools, {} prompts, {} resources",
+        start.as_secs_f64(),
+        report.tools.len(),
+        report.prompts,
+        report.resources
+    );
+    let names = report.tools.iter().map(|tool| name(tool).chars().count());
+    let width = names.max().unwrap_or(0);
+    for tool in &report.tools {
+        print_tool(tool, width);
+    }
+}
+
+/// The name of a tool, and the one that it is offered under.
+fn name(tool: &ToolReport) -> String {
+    match &tool.offered_as {
+        Some(offered) if *offered != tool.tool => {
+            format!("{} as {}", one_line(&tool.tool), one_line(offered))
+        }
+        _ => one_line(&tool.tool),
+    }
+}
+
+fn print_tool(tool: &ToolReport, width: usize) {
+    let (style, how) = match (&tool.offered_as, tool.task_after) {
+        (None, _) => (DIM, "not offered".to_owned()),
+        (Some(_), Some(after)) => (PLAIN, format!("{}, a task after {after} s", tool.home)),
+        (Some(_), None) => (PLAIN, tool.home.to_owned()),
+    };
+    let asks = if tool.asks { ", asks" } else { "" };
+    anstream::println!("  {style}{:width$}  {how}{asks}{style:#}", name(tool));
+}

@@ -1,0 +1,115 @@
+//! The matrix of `refrain gateway`: servers and clients of other projects, every kind of ask, over HTTP and stdio.
+//!
+//! Each test puts one backend behind two gateways, one that starts it and one that connects to its URL. All clients run the
+//! same checks against both at the same time. With `--nocapture`, a test prints a table of the results.
+//!
+//! The backends are described in `tests/servers/README.md` and the clients in `tests/clients/README.md`.
+
+mod backends;
+mod checks;
+mod clients;
+mod gateway;
+mod inspector;
+mod outcome;
+mod refrain_call;
+mod table;
+
+use backends::Backend;
+use checks::Check;
+use clients::{CLIENTS, Client};
+use futures_util::future::join_all;
+use gateway::{Gateway, Target};
+use table::Table;
+use tokio::sync::Mutex;
+
+/// Each test starts dozens of processes, so that they run one after the other.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Runs the checks of a backend with every client, behind each gateway.
+async fn check_backend(backend: Backend) {
+    let _turn = TURN.lock().await;
+    let mut table = Table::new(backend);
+    let server = backend.listen("--http").await;
+    let gateways = [
+        Gateway::starting("stdio", &backend.command().await).await,
+        Gateway::connecting("http", &server.url).await,
+    ];
+    let targets: Vec<_> = gateways.iter().map(Gateway::target).collect();
+    run_clients(&mut table, &CLIENTS, &targets).await;
+    for gateway in gateways {
+        table.add_log(gateway.stop().await);
+    }
+    table.check();
+}
+
+/// Runs all clients at the same time, and then the checks that must run alone.
+async fn run_clients(table: &mut Table, clients: &[Client], targets: &[Target]) {
+    let backend = table.backend;
+    let is_alone = |check: &Check| backend.is_alone(check.name);
+    let (alone, together): (Vec<_>, Vec<_>) = backend.checks().into_iter().partition(is_alone);
+    let runs = clients.iter().map(|client| client.run(targets, &together));
+    for (client, outcomes) in clients.iter().zip(join_all(runs).await) {
+        table.add(*client, targets, &together, &outcomes);
+    }
+    for client in clients {
+        let outcomes = client.run(targets, &alone).await;
+        table.add(*client, targets, &alone, &outcomes);
+    }
+}
+
+#[tokio::test]
+async fn everything_works_behind_a_gateway() {
+    check_backend(Backend::Everything).await;
+}
+
+#[tokio::test]
+async fn fastmcp_works_behind_a_gateway() {
+    check_backend(Backend::FastMcp).await;
+}
+
+#[tokio::test]
+async fn legacy_python_works_behind_a_gateway() {
+    check_backend(Backend::LegacyPython).await;
+}
+
+#[tokio::test]
+async fn python_works_behind_a_gateway() {
+    check_backend(Backend::Python).await;
+}
+
+#[tokio::test]
+async fn legacy_npm_works_behind_a_gateway() {
+    check_backend(Backend::LegacyNpm).await;
+}
+
+#[tokio::test]
+async fn npm_works_behind_a_gateway() {
+    check_backend(Backend::Npm).await;
+}
+
+#[tokio::test]
+async fn rmcp_works_behind_a_gateway() {
+    check_backend(Backend::Rmcp).await;
+}
+
+#[tokio::test]
+async fn refrain_works_behind_a_gateway() {
+    check_backend(Backend::Refrain).await;
+}
+
+/// The transport of 2024-11-05.
+/// The clients start the gateway, which starts the backend.
+#[tokio::test]
+async fn gateway_over_stdio_works() {
+    let _turn = TURN.lock().await;
+    for backend in [Backend::LegacyPython, Backend::Npm] {
+        let mut table = Table::new(backend);
+        let target = Gateway::over_stdio("stdio", &backend.command().await);
+        // A saved call of `refrain` would be resumed by a new gateway.
+        let clients = CLIENTS
+            .into_iter()
+            .filter(|client| *client != Client::Refrain);
+        run_clients(&mut table, &clients.collect::<Vec<_>>(), &[target]).await;
+        table.check();
+    }
+}

@@ -1,0 +1,404 @@
+//! One backend: how it is reached, which revision it speaks, and its connections.
+
+use crate::config::{BackendSpec, Transport};
+use crate::metrics::{BackendMetrics, GatewayMetrics};
+use crate::pool::{Connect, ConnectionLimits, Pool};
+use crate::support::AskSupport;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use refrain::client::wire::{Implementation, Root};
+use refrain::client::{
+    AskRefusal, AuthError, Client, ClientBuilder, ClientLimits, Dialect, Error, HandlerError,
+    OAuth, RegisteredClient, WireMessage,
+};
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::process::Command;
+use tokio::time::{sleep, timeout};
+
+/// The wait after the first failed start of a backend, and the longest wait.
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// How long a new connection waits for the ask of a backend that asks for the roots after it was initialized.
+const ROOTS_CHECK: Duration = Duration::from_millis(25);
+const ROOTS_CHECKS: u32 = 60;
+const ROOTS_LIST: &str = "\"roots/list\"";
+/// The secrets of the gateway, which no program inherits.
+const SECRET_VARIABLES: [&str; 3] = ["REFRAIN_KEYS", "REFRAIN_STORE", "REFRAIN_TOKEN"];
+/// The variables that a program gets from the gateway if it does not inherit all.
+const BASE_VARIABLES: [&str; 12] = [
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "XDG_CACHE_HOME",
+];
+
+/// Why a connection to a backend could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The connection failed.
+    #[error("backend {backend}: {source}")]
+    Connect {
+        /// The backend.
+        backend: String,
+        /// The reason.
+        source: Box<Error>,
+    },
+    /// The backend did not respond in time.
+    #[error("backend {backend} did not start within {} seconds", limit.as_secs())]
+    Timeout {
+        /// The backend.
+        backend: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// The last start failed, and it is too early for another.
+    #[error("backend {backend} is down; the next start is in {} seconds: {why}", wait.as_secs() + 1)]
+    Backoff {
+        /// The backend.
+        backend: String,
+        /// The time until the next start.
+        wait: Duration,
+        /// Why the last start failed.
+        why: Arc<StartError>,
+    },
+    /// The authorization is invalid.
+    #[error("backend {backend}: {source}")]
+    Authorization {
+        /// The backend.
+        backend: String,
+        /// The reason.
+        source: AuthError,
+    },
+}
+
+/// Starts connections to one backend, with a pause after failures.
+pub(crate) struct Connector {
+    spec: Arc<BackendSpec>,
+    /// The negotiated dialect, so that a later start needs no negotiation.
+    dialect: Mutex<Option<Dialect>>,
+    failure: Mutex<Option<StartFailure>>,
+    /// Whether the backend asks for the roots after it was initialized, outside of any call.
+    asks_for_roots: Arc<AtomicBool>,
+    metrics: Arc<BackendMetrics>,
+}
+
+struct StartFailure {
+    count: u32,
+    retry_at: Instant,
+    error: Arc<StartError>,
+}
+
+pub(crate) struct Backend {
+    pub(crate) spec: Arc<BackendSpec>,
+    pub(crate) connector: Arc<Connector>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) metrics: Arc<BackendMetrics>,
+    /// The name in asks, if there are several backends.
+    pub(crate) label: Option<String>,
+}
+
+impl Backend {
+    pub(crate) fn new(
+        spec: BackendSpec,
+        limits: &Arc<ConnectionLimits>,
+        metrics: &Arc<GatewayMetrics>,
+        is_only: bool,
+    ) -> Arc<Self> {
+        let spec = Arc::new(spec);
+        let metrics = Arc::new(metrics.backend(&spec.name));
+        let connector = Arc::new(Connector {
+            spec: spec.clone(),
+            dialect: Mutex::new(None),
+            failure: Mutex::new(None),
+            asks_for_roots: Arc::default(),
+            metrics: metrics.clone(),
+        });
+        Arc::new(Self {
+            pool: Pool::new(spec.clone(), limits.clone(), connector.clone()),
+            label: (!is_only).then(|| spec.name.clone()),
+            spec,
+            connector,
+            metrics,
+        })
+    }
+
+    /// Whether any connection can take the next round of a call: the backend speaks 2026-07-28 over HTTP.
+    ///
+    /// A process on pipes is an instance of its own, and the request state that it issues may be valid only there. `false`
+    /// before the first connection.
+    pub(crate) fn has_portable_rounds(&self) -> bool {
+        let is_modern = *self.connector.dialect.lock() == Some(Dialect::Modern);
+        is_modern && self.connector.is_shared() == Some(true)
+    }
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Calls,
+    Lists,
+}
+
+/// Waits until the backend has asked for the roots, for a limited time.
+async fn wait_for(asked: &AtomicBool) {
+    for _ in 0..ROOTS_CHECKS {
+        if asked.load(Ordering::Relaxed) {
+            return;
+        }
+        sleep(ROOTS_CHECK).await;
+    }
+}
+
+/// Declares the asks that a caller can answer. Each call brings its own handlers; these ones refuse.
+fn declare(mut builder: ClientBuilder, support: AskSupport) -> ClientBuilder {
+    fn refuse<T>() -> Ready<Result<T, HandlerError>> {
+        let why = "the caller's client cannot answer this";
+        ready(Err(AskRefusal(why.to_owned()).into()))
+    }
+    if support.form {
+        builder = builder.on_form(|_| refuse());
+    }
+    if support.url {
+        builder = builder.on_url(|_| refuse());
+    }
+    if support.sampling {
+        builder = builder.on_sampling(|_| refuse());
+    }
+    if support.sampling_tools {
+        builder = builder.sampling_tools();
+    }
+    if support.roots {
+        builder = builder.on_roots(|_| refuse());
+    }
+    builder
+}
+
+impl Connect for Connector {
+    fn connect(&self, support: AskSupport) -> BoxFuture<'_, Result<Client, Arc<StartError>>> {
+        self.start(support, Purpose::Calls).boxed()
+    }
+
+    fn is_shared(&self) -> Option<bool> {
+        let dialect = (*self.dialect.lock())?;
+        let is_http = matches!(self.spec.transport, Transport::Http { .. });
+        Some(is_http && dialect != Dialect::FirstRevision)
+    }
+}
+
+impl Connector {
+    /// Connects to list the backend. This connection serves no calls.
+    pub(crate) async fn connect_service(
+        &self,
+        support: AskSupport,
+    ) -> Result<Client, Arc<StartError>> {
+        self.start(support, Purpose::Lists).await
+    }
+
+    async fn start(
+        &self,
+        support: AskSupport,
+        purpose: Purpose,
+    ) -> Result<Client, Arc<StartError>> {
+        self.check_backoff()?;
+        let limit = self.spec.start;
+        let started = match timeout(limit, self.open(support, purpose)).await {
+            Ok(started) => started,
+            Err(_) => Err(StartError::Timeout {
+                backend: self.spec.name.clone(),
+                limit,
+            }),
+        };
+        self.metrics.started(started.is_ok());
+        match started {
+            Ok(client) => {
+                *self.failure.lock() = None;
+                Ok(client)
+            }
+            Err(error) => Err(self.note_failure(error)),
+        }
+    }
+
+    /// Whether the last start failed.
+    pub(crate) fn is_down(&self) -> bool {
+        self.failure.lock().is_some()
+    }
+
+    fn check_backoff(&self) -> Result<(), Arc<StartError>> {
+        let failure = self.failure.lock();
+        let Some(failure) = &*failure else {
+            return Ok(());
+        };
+        let wait = failure.retry_at.saturating_duration_since(Instant::now());
+        match wait.is_zero() {
+            true => Ok(()),
+            false => Err(Arc::new(StartError::Backoff {
+                backend: self.spec.name.clone(),
+                wait,
+                why: failure.error.clone(),
+            })),
+        }
+    }
+
+    fn note_failure(&self, error: StartError) -> Arc<StartError> {
+        let error = Arc::new(error);
+        let mut failure = self.failure.lock();
+        let count = failure.as_ref().map_or(0, |failure| failure.count) + 1;
+        let backoff = FIRST_BACKOFF.saturating_mul(1 << (count - 1).min(10));
+        tracing::warn!(backend = self.spec.name, %error, "failed to start backend");
+        *failure = Some(StartFailure {
+            count,
+            retry_at: Instant::now() + backoff.min(MAX_BACKOFF),
+            error: error.clone(),
+        });
+        error
+    }
+
+    /// Connects in the remembered dialect, and negotiates if the backend no longer speaks it.
+    async fn open(&self, support: AskSupport, purpose: Purpose) -> Result<Client, StartError> {
+        let asked_for_roots = match purpose {
+            // There are no calls, so an ask for the roots is outside of calls.
+            Purpose::Lists => self.asks_for_roots.clone(),
+            Purpose::Calls => Arc::default(),
+        };
+        let failed = |source| StartError::Connect {
+            backend: self.spec.name.clone(),
+            source: Box::new(source),
+        };
+        let known = *self.dialect.lock();
+        let connected = match known {
+            Some(dialect) => {
+                let builder = self.builder(support, &asked_for_roots)?.dialect(dialect);
+                match self.connect_with(builder).await {
+                    Ok(client) => Ok(client),
+                    Err(error) => {
+                        tracing::debug!(backend = self.spec.name, %dialect, %error, "negotiating again");
+                        let builder = self.builder(support, &asked_for_roots)?;
+                        self.connect_with(builder).await
+                    }
+                }
+            }
+            None => {
+                let builder = self.builder(support, &asked_for_roots)?;
+                self.connect_with(builder).await
+            }
+        };
+        let client = connected.map_err(failed)?;
+        *self.dialect.lock() = Some(client.dialect());
+        if self.is_shared() == Some(false) {
+            // Some servers ask for the roots when they are initialized. Such an ask must not come during a call.
+            client.ping().await.map_err(failed)?;
+            if self.asks_for_roots.load(Ordering::Relaxed) && support.roots {
+                wait_for(&asked_for_roots).await;
+            }
+        }
+        Ok(client)
+    }
+
+    async fn connect_with(&self, builder: ClientBuilder) -> Result<Client, Error> {
+        match &self.spec.transport {
+            Transport::Http { url, .. } => builder.connect(url.as_str()).await,
+            Transport::Process { .. } => builder.spawn(self.command()).await,
+        }
+    }
+
+    fn builder(
+        &self,
+        support: AskSupport,
+        asked_for_roots: &Arc<AtomicBool>,
+    ) -> Result<ClientBuilder, StartError> {
+        let spec = &self.spec;
+        let name = spec.name.clone();
+        let asked_for_roots = asked_for_roots.clone();
+        let mut builder = Client::builder()
+            .info(Implementation {
+                name: "refrain-gateway".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                ..Implementation::default()
+            })
+            .limits(ClientLimits {
+                deadline: None,
+                silence: spec.silence,
+                rounds: u32::MAX,
+                ..ClientLimits::default()
+            })
+            .on_wire(move |message| {
+                if let WireMessage::Received { message, .. } = message
+                    && message.contains(ROOTS_LIST)
+                {
+                    asked_for_roots.store(true, Ordering::Relaxed);
+                }
+            })
+            .on_stderr(move |line| tracing::info!(backend = name, line, "backend stderr"));
+        builder = declare(builder, support);
+        if support.roots {
+            let roots = spec.roots.iter().map(|uri| Root::new(uri.as_str()));
+            builder = builder.connection_roots(roots.collect());
+        }
+        if let Transport::Http { headers, oauth, .. } = &spec.transport {
+            for (name, value) in headers {
+                builder = builder.header(name, value);
+            }
+            if let Some(credentials) = oauth {
+                let client = RegisteredClient::new(&credentials.client_id)
+                    .secret(&credentials.secret)
+                    .issuer(credentials.issuer.as_str());
+                let oauth = OAuth::by_credentials(client)
+                    .scopes(&credentials.scopes)
+                    .build();
+                builder = builder.authorize(oauth.map_err(|source| StartError::Authorization {
+                    backend: spec.name.clone(),
+                    source,
+                })?);
+            }
+        }
+        Ok(builder)
+    }
+
+    /// The command of a backend process, with only the variables that it may have.
+    fn command(&self) -> Command {
+        let Transport::Process {
+            program,
+            arguments,
+            directory,
+            inherit_env,
+            env,
+        } = &self.spec.transport
+        else {
+            unreachable!("only a backend with a command is started");
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if let Some(directory) = directory {
+            command.current_dir(directory);
+        }
+        if *inherit_env {
+            for secret in SECRET_VARIABLES {
+                command.env_remove(secret);
+            }
+        } else {
+            command.env_clear();
+            for name in BASE_VARIABLES {
+                if let Some(value) = std::env::var_os(name) {
+                    command.env(name, value);
+                }
+            }
+        }
+        command.envs(env.iter().map(|(name, value)| (name, value)));
+        #[cfg(unix)]
+        command.process_group(0);
+        command
+    }
+}

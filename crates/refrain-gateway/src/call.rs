@@ -1,0 +1,163 @@
+//! Calls of proxied tools, prompts and resources.
+//!
+//! | backend | how a call runs |
+//! | --- | --- |
+//! | 2026-07-28 over HTTP | each round of the backend is a step, so the call needs no connection while it waits for an answer |
+//! | other | the call waits on its connection; its asks are answered there |
+
+mod inline;
+mod rounds;
+
+use crate::backend::Backend;
+use crate::config::Sessions;
+use crate::metrics::CallOutcome;
+use crate::pool::{AcquireError, ConnectionKey, Lease, Owner};
+use crate::support::AskSupport;
+use refrain::client::{self, CallSpec};
+use refrain::runtime::wire::{CallKind, Completion, Reference};
+use refrain::server::{CompletionInput, RawResult};
+use refrain::{Cx, Error, Result};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A tool, prompt or resource of a backend.
+pub(crate) struct ProxiedTarget {
+    pub(crate) backend: Arc<Backend>,
+    pub(crate) kind: CallKind,
+    /// Its name or URI at the backend.
+    pub(crate) name: String,
+}
+
+impl ProxiedTarget {
+    /// Calls the backend for a caller.
+    pub(crate) async fn call(
+        &self,
+        cx: Cx,
+        name: &str,
+        arguments: Map<String, Value>,
+        handle: Option<Arc<str>>,
+    ) -> Result<RawResult> {
+        let owner = Owner {
+            principal: cx.principal().clone(),
+            handle,
+        };
+        let spec = match self.kind {
+            CallKind::Tool => CallSpec::tool(name),
+            CallKind::Prompt => CallSpec::prompt(name),
+            CallKind::Resource => CallSpec::resource(name),
+        };
+        let spec = spec.with_arguments(arguments);
+        let spec = cx
+            .meta()
+            .into_iter()
+            .fold(spec, |spec, (key, value)| spec.meta(key, value));
+        let result = match self.backend.has_portable_rounds() {
+            true => rounds::run(&cx, &self.backend, owner, spec).await,
+            false => inline::run(&cx, &self.backend, owner, spec).await,
+        };
+        result.map(RawResult)
+    }
+}
+
+impl ProxiedTarget {
+    /// Asks the backend for suggestions for an argument or a variable.
+    pub(crate) async fn complete(
+        &self,
+        argument: String,
+        input: CompletionInput,
+    ) -> Result<Completion> {
+        let reference = match self.kind {
+            CallKind::Prompt => Reference::Prompt(Cow::Borrowed(&self.name)),
+            CallKind::Tool | CallKind::Resource => Reference::Resource(Cow::Borrowed(&self.name)),
+        };
+        let backend = &*self.backend;
+        let owner = Owner {
+            principal: input.principal.clone(),
+            handle: None,
+        };
+        let support = AskSupport::ALL;
+        let lease = backend
+            .pool
+            .acquire(ConnectionKey { owner, support })
+            .await?;
+        let client = lease.client();
+        let found = client.complete(&reference, &argument, &input.value, &input.arguments);
+        let found = found.await.map_err(|error| call_error(backend, &error))?;
+        lease.finish();
+        Ok(found)
+    }
+}
+
+/// Records the time and the outcome of a call, also if its future is dropped.
+struct CallTimer<'a> {
+    backend: &'a Backend,
+    begun: Instant,
+    outcome: CallOutcome,
+}
+
+impl<'a> CallTimer<'a> {
+    fn new(backend: &'a Backend) -> Self {
+        Self {
+            backend,
+            begun: Instant::now(),
+            outcome: CallOutcome::Abandoned,
+        }
+    }
+}
+
+impl Drop for CallTimer<'_> {
+    fn drop(&mut self) {
+        let metrics = &self.backend.metrics;
+        metrics.called(self.outcome, self.begun.elapsed());
+    }
+}
+
+/// Waits for a connection for the caller of a call.
+async fn acquire(
+    backend: &Backend,
+    cx: &Cx,
+    owner: Owner,
+) -> Result<(Lease, AskSupport), AcquireError> {
+    let support = AskSupport::of(cx);
+    // A connection with state serves all clients of its owner.
+    let declared = match backend.spec.sessions {
+        Sessions::None => support,
+        Sessions::Caller | Sessions::Handle => AskSupport::ALL,
+    };
+    let key = ConnectionKey {
+        owner,
+        support: declared,
+    };
+    let begun = Instant::now();
+    let lease = backend.pool.acquire(key).await;
+    backend.metrics.waited(begun.elapsed());
+    Ok((lease?, support))
+}
+
+/// The result object of a backend.
+fn members(result: Value) -> Result<Map<String, Value>> {
+    match result {
+        Value::Object(members) => Ok(members),
+        other => Err(Error::msg(format!(
+            "the backend returned an invalid result: expected an object, not {other}"
+        ))),
+    }
+}
+
+/// The error of a call for the caller: the backend's own error unchanged, any other with the name of the backend.
+fn call_error(backend: &Backend, error: &client::Error) -> Error {
+    match &error.kind {
+        client::ErrorKind::Rpc(failure) => {
+            Error::rpc(failure.code, &failure.message, failure.data.clone())
+        }
+        kind => {
+            let unknown = match error.is_outcome_unknown() {
+                true => "; the call may have been executed",
+                false => "",
+            };
+            Error::msg(format!("backend {}: {kind}{unknown}", backend.spec.name))
+        }
+    }
+}

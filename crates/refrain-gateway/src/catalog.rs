@@ -1,0 +1,331 @@
+//! The entries that a backend offers, by the rules of its configuration.
+
+use crate::backend::Backend;
+use crate::call::ProxiedTarget;
+use crate::check::ToolReport;
+use crate::config::{BackendSpec, Sessions, ToolHome, ToolTable, task_after};
+use crate::sessions;
+use refrain::client::wire::client::AsSent;
+use refrain::client::wire::{CallKind, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
+use refrain::client::{Client, Error};
+use refrain::prelude::*;
+use refrain::server::{Changes, CompletionInput, Prompt, Resource, ResourceTemplate};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The lists of a backend, as it sent them.
+#[derive(Default)]
+pub(crate) struct Listing {
+    pub(crate) tools: Vec<AsSent<ToolInfo>>,
+    pub(crate) prompts: Vec<AsSent<PromptInfo>>,
+    pub(crate) resources: Vec<AsSent<ResourceInfo>>,
+    pub(crate) templates: Vec<AsSent<ResourceTemplateInfo>>,
+    /// Whether it completes arguments.
+    completes: bool,
+}
+
+/// The identifiers of offered entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OfferedNames {
+    pub(crate) tools: BTreeSet<String>,
+    pub(crate) prompts: BTreeSet<String>,
+    pub(crate) resources: BTreeSet<String>,
+    pub(crate) templates: BTreeSet<String>,
+}
+
+/// The arguments of a call, which the backend checks.
+type Arguments = Map<String, Value>;
+
+impl Listing {
+    /// Lists everything that the backend declares.
+    pub(crate) async fn read(client: &Client) -> Result<Self, Error> {
+        let declared = &client.server().capabilities;
+        let has = |name: &str| declared.contains_key(name);
+        let mut listing = Self {
+            completes: has("completions"),
+            ..Self::default()
+        };
+        if has("tools") {
+            listing.tools = client.tools().await?;
+        }
+        if has("prompts") {
+            listing.prompts = client.prompts().await?;
+        }
+        if has("resources") {
+            listing.resources = client.resources().await?;
+            listing.templates = client.resource_templates().await?;
+        }
+        Ok(listing)
+    }
+
+    /// The entries to register, and their names.
+    pub(crate) fn offer(&self, backend: &Arc<Backend>) -> (Changes, OfferedNames) {
+        let spec = &*backend.spec;
+        let mut changes = Changes::new();
+        let mut names = OfferedNames::default();
+        if spec.sessions == Sessions::Handle {
+            let tool = sessions::open_tool(backend);
+            names.tools.insert(tool.info().name.clone());
+            changes = changes.tool(tool);
+        }
+        for info in self
+            .tools
+            .iter()
+            .filter(|tool| is_offered(spec, &tool.name))
+        {
+            let tool = tool(backend, info);
+            names.tools.insert(tool.info().name.clone());
+            changes = changes.tool(tool);
+        }
+        for info in self.prompts.iter().filter(|it| is_offered(spec, &it.name)) {
+            let prompt = prompt(backend, info, self.completes);
+            names.prompts.insert(prompt.info().name.clone());
+            changes = changes.prompt(prompt);
+        }
+        for info in self.resources.iter().filter(|it| is_offered(spec, &it.uri)) {
+            names.resources.insert(info.uri.clone());
+            changes = changes.resource(resource(backend, info));
+        }
+        for info in &self.templates {
+            if is_offered(spec, &info.uri_template) {
+                names.templates.insert(info.uri_template.clone());
+                changes = changes.resource_template(template(backend, info, self.completes));
+            }
+        }
+        (changes, names)
+    }
+}
+
+impl OfferedNames {
+    /// Removes these entries.
+    pub(crate) fn remove(&self, mut changes: Changes) -> Changes {
+        for name in &self.tools {
+            changes = changes.remove_tool(name);
+        }
+        for name in &self.prompts {
+            changes = changes.remove_prompt(name);
+        }
+        for uri in &self.resources {
+            changes = changes.remove_resource(uri);
+        }
+        for template in &self.templates {
+            changes = changes.remove_resource_template(template);
+        }
+        changes
+    }
+
+    /// A name that both offer, with its kind.
+    pub(crate) fn collision<'a>(&'a self, other: &'a Self) -> Option<(&'static str, &'a str)> {
+        let kinds = [
+            ("tool", &self.tools, &other.tools),
+            ("prompt", &self.prompts, &other.prompts),
+            ("resource", &self.resources, &other.resources),
+            ("resource template", &self.templates, &other.templates),
+        ];
+        let mut both = kinds.into_iter().filter_map(|(kind, ours, theirs)| {
+            let name = ours.intersection(theirs).next()?;
+            Some((kind, name.as_str()))
+        });
+        both.next()
+    }
+}
+
+/// How each tool of a backend is offered. `plain` is the list for clients that answer no asks.
+pub(crate) fn describe_tools(
+    backend: &Arc<Backend>,
+    listing: &Listing,
+    plain: Option<&Listing>,
+) -> Vec<ToolReport> {
+    let spec = &*backend.spec;
+    let none = ToolTable::default();
+    let is_in = |list: &Listing, name: &str| list.tools.iter().any(|tool| tool.name == name);
+    let tools = listing.tools.iter().map(|tool| {
+        let rules = spec.tools.get(&tool.name).unwrap_or(&none);
+        let home = match home(spec, rules, tool) {
+            _ if backend.has_portable_rounds() => "client",
+            ToolHome::Live => "live",
+            ToolHome::Replay => "replay",
+        };
+        ToolReport {
+            tool: tool.name.clone(),
+            offered_as: is_offered(spec, &tool.name).then(|| offered_name(spec, rules, tool)),
+            home,
+            task_after: after(spec, rules).map(|after| after.as_secs()),
+            asks: plain.is_some_and(|plain| !is_in(plain, &tool.name)),
+        }
+    });
+    tools.collect()
+}
+
+fn offered_name(spec: &BackendSpec, rules: &ToolTable, tool: &ToolInfo) -> String {
+    match &rules.name {
+        Some(name) => name.clone(),
+        None => format!("{}{}", spec.prefix, tool.name),
+    }
+}
+
+fn after(spec: &BackendSpec, rules: &ToolTable) -> Option<Duration> {
+    match rules.task_after_seconds {
+        Some(seconds) => task_after(seconds),
+        None => spec.task_after,
+    }
+}
+
+fn is_offered(spec: &BackendSpec, name: &str) -> bool {
+    let is_allowed = spec.allow.is_empty() || spec.allow.iter().any(|allow| allow.matches(name));
+    is_allowed && !spec.deny.iter().any(|deny| deny.matches(name))
+}
+
+fn target(backend: &Arc<Backend>, kind: CallKind, name: &str) -> Arc<ProxiedTarget> {
+    Arc::new(ProxiedTarget {
+        backend: backend.clone(),
+        kind,
+        name: name.to_owned(),
+    })
+}
+
+fn tool(backend: &Arc<Backend>, sent: &AsSent<ToolInfo>) -> Tool {
+    let spec = &*backend.spec;
+    let none = ToolTable::default();
+    let rules = spec.tools.get(&sent.name).unwrap_or(&none);
+    let name = offered_name(spec, rules, sent);
+    let target = target(backend, CallKind::Tool, &sent.name);
+    let has_handles = spec.sessions == Sessions::Handle;
+    let handler = move |cx: Cx, server: State<Server>, mut arguments: Arguments| {
+        let target = target.clone();
+        async move {
+            let handle = match has_handles {
+                true => Some(sessions::take_handle(&server, &cx, &mut arguments)?),
+                false => None,
+            };
+            target.call(cx, &target.name, arguments, handle).await
+        }
+    };
+    let mut tool = Tool::new(name, handler);
+    tool = match spec.sessions {
+        Sessions::None => tool.listing(sent),
+        Sessions::Caller => tool.listing(sent).pin_to_caller(),
+        Sessions::Handle => match sessions::with_argument(sent) {
+            Ok(entry) => tool.listing(&entry).pin_by_handle(sessions::ARGUMENT),
+            Err(error) => {
+                tracing::warn!(backend = spec.name, tool = sent.name, %error, "tool has no session argument");
+                tool.listing(sent)
+            }
+        },
+    };
+    if let Some(title) = &rules.title {
+        tool = tool.title(title);
+    }
+    if let Some(description) = &rules.description {
+        tool = tool.describe(description);
+    }
+    if let Some(annotations) = &rules.annotations {
+        tool = tool.annotations(annotations.clone());
+    }
+    if let Some(after) = after(spec, rules) {
+        tool = tool.task_after(after);
+    }
+    // The silence limit of the backend ends a call.
+    tool = tool.round_time(spec.silence).scopes(&rules.scopes);
+    match home(spec, rules, sent) {
+        // Nothing is kept between rounds, so any gateway can go on.
+        _ if backend.has_portable_rounds() => tool,
+        ToolHome::Live => tool.live(),
+        ToolHome::Replay => tool.single_use(),
+    }
+}
+
+fn home(spec: &BackendSpec, rules: &ToolTable, info: &ToolInfo) -> ToolHome {
+    let hints = info.annotations.as_ref();
+    let is_read_only = hints.and_then(|hints| hints.read_only_hint) == Some(true);
+    match rules.home {
+        Some(home) => home,
+        None if spec.trust_hints && is_read_only => ToolHome::Replay,
+        None => spec.home,
+    }
+}
+
+fn prompt(backend: &Arc<Backend>, sent: &AsSent<PromptInfo>, completes: bool) -> Prompt {
+    let name = format!("{}{}", backend.spec.prefix, sent.name);
+    let target = target(backend, CallKind::Prompt, &sent.name);
+    let handler = {
+        let target = target.clone();
+        move |cx: Cx, arguments: Arguments| {
+            let target = target.clone();
+            async move { target.call(cx, &target.name, arguments, None).await }
+        }
+    };
+    let mut prompt = Prompt::new(name, handler).listing(sent);
+    if completes {
+        for argument in &sent.arguments {
+            let (target, argument) = (target.clone(), argument.name.clone());
+            prompt = prompt.complete(argument.clone(), move |input: CompletionInput| {
+                let (target, argument) = (target.clone(), argument.clone());
+                async move { target.complete(argument, input).await }
+            });
+        }
+    }
+    prompt
+}
+
+fn resource(backend: &Arc<Backend>, sent: &AsSent<ResourceInfo>) -> Resource {
+    let target = target(backend, CallKind::Resource, &sent.uri);
+    let handler = move |cx: Cx| {
+        let target = target.clone();
+        async move { target.call(cx, &target.name, Map::new(), None).await }
+    };
+    Resource::new(&sent.uri, &sent.name, handler).listing(sent)
+}
+
+fn template(
+    backend: &Arc<Backend>,
+    sent: &AsSent<ResourceTemplateInfo>,
+    completes: bool,
+) -> ResourceTemplate {
+    let target = target(backend, CallKind::Resource, &sent.uri_template);
+    let handler = {
+        let target = target.clone();
+        move |cx: Cx| {
+            let target = target.clone();
+            async move {
+                let uri = cx.uri().unwrap_or_default().to_owned();
+                target.call(cx, &uri, Map::new(), None).await
+            }
+        }
+    };
+    let mut template = ResourceTemplate::new(&sent.uri_template, &sent.name, handler).listing(sent);
+    if completes {
+        for variable in variables(&sent.uri_template) {
+            let (target, name) = (target.clone(), variable.clone());
+            template = template.complete(variable, move |input: CompletionInput| {
+                let (target, name) = (target.clone(), name.clone());
+                async move { target.complete(name, input).await }
+            });
+        }
+    }
+    template
+}
+
+/// The names of the variables in a URI template.
+fn variables(template: &str) -> Vec<String> {
+    let expressions = template.split('{').skip(1);
+    let expressions = expressions.filter_map(|rest| Some(rest.split_once('}')?.0));
+    expressions
+        .flat_map(|expression| {
+            expression
+                .trim_start_matches(['+', '#', '.', '/', ';', '?', '&'])
+                .split(',')
+        })
+        .map(|variable| {
+            variable
+                .trim_end_matches('*')
+                .split(':')
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        })
+        .filter(|variable| !variable.is_empty())
+        .collect()
+}

@@ -1,0 +1,101 @@
+//! A report about each backend: whether it starts, what it offers, and how its tools run.
+
+use crate::backend::Backend;
+use crate::catalog::{Listing, describe_tools};
+use crate::gateway::Gateway;
+use crate::service::{Service, ServiceError};
+use crate::support::AskSupport;
+use futures_util::future::join_all;
+use refrain::client::wire::Implementation;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a check found about one backend.
+#[derive(Debug, Serialize)]
+pub struct BackendReport {
+    /// The backend.
+    pub backend: String,
+    /// The server's own name and version.
+    pub server: Option<String>,
+    /// The protocol revision.
+    pub revision: Option<String>,
+    /// How long it took to start and to list.
+    pub start: Duration,
+    /// The tools.
+    pub tools: Vec<ToolReport>,
+    /// The number of prompts.
+    pub prompts: usize,
+    /// The number of resources and resource templates.
+    pub resources: usize,
+    /// Why it could not be started or listed.
+    pub error: Option<String>,
+}
+
+/// How a tool is offered.
+#[derive(Debug, Serialize)]
+pub struct ToolReport {
+    /// The name at the backend.
+    pub tool: String,
+    /// The name that is offered; `None` if it is not.
+    pub offered_as: Option<String>,
+    /// Where the state of a call is kept: `client`, `live` or `replay`.
+    pub home: &'static str,
+    /// After how many seconds a call becomes a task.
+    pub task_after: Option<u64>,
+    /// Whether the backend offers it only to clients that answer asks. Other tools may ask too.
+    pub asks: bool,
+}
+
+impl Gateway {
+    /// Starts each backend, lists what it offers, and stops it again.
+    pub async fn check(&self) -> Vec<BackendReport> {
+        let reports = self.backends().iter().map(report);
+        join_all(reports).await
+    }
+}
+
+async fn report(backend: &Arc<Backend>) -> BackendReport {
+    let begun = Instant::now();
+    let mut report = BackendReport {
+        backend: backend.spec.name.clone(),
+        server: None,
+        revision: None,
+        start: Duration::ZERO,
+        tools: Vec::new(),
+        prompts: 0,
+        resources: 0,
+        error: None,
+    };
+    let listed = list(backend, AskSupport::ALL, Some(&mut report)).await;
+    report.start = begun.elapsed();
+    match listed {
+        Ok(listing) => {
+            // Some servers offer tools that ask only to clients that can answer.
+            let plain = list(backend, AskSupport::NONE, None).await;
+            report.prompts = listing.prompts.len();
+            report.resources = listing.resources.len() + listing.templates.len();
+            report.tools = describe_tools(backend, &listing, plain.ok().as_ref());
+        }
+        Err(error) => report.error = Some(error.to_string()),
+    }
+    report
+}
+
+/// Lists a backend over a new connection. Adds what the server says of itself to the report.
+async fn list(
+    backend: &Backend,
+    support: AskSupport,
+    report: Option<&mut BackendReport>,
+) -> Result<Listing, ServiceError> {
+    let mut service = Service::connect(backend, None, support).await?;
+    if let Some(report) = report {
+        let server = service.client.server();
+        let name = |info: &Implementation| format!("{} {}", info.name, info.version);
+        report.server = server.info.as_ref().map(name);
+        report.revision = Some(server.version.clone());
+    }
+    let listing = service.list().await;
+    service.close().await;
+    listing
+}

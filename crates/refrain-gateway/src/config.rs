@@ -1,0 +1,538 @@
+//! The configuration of a gateway: its backends, and the rules for their tools.
+//!
+//! The structs are the tables of the file. [`GatewayConfig::check`] turns them into [`BackendSpec`]s, which contain only
+//! valid settings.
+
+mod pattern;
+mod setting;
+
+pub use setting::Setting;
+
+pub(crate) use pattern::NamePattern;
+
+use refrain::client::wire::ToolAnnotations;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use url::Url;
+
+/// How long a handle is accepted, if its session does not end before.
+const SESSION: Duration = Duration::from_secs(24 * 3600);
+
+/// The tables of a gateway in the configuration file.
+///
+/// ```
+/// use refrain_gateway::GatewayConfig;
+///
+/// let config: GatewayConfig = toml::from_str(r#"
+///     [backends.files]
+///     command = ["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/files"]
+///     prefix = "files_"
+///
+///     [backends.files.tools.read_file]
+///     home = "replay"
+/// "#)?;
+/// assert!(config.check().is_ok());
+/// # Ok::<(), toml::de::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewayConfig {
+    /// Limits and rules of all backends.
+    pub gateway: GatewayTable,
+    /// The backends by name.
+    pub backends: BTreeMap<String, BackendTable>,
+}
+
+/// Limits and rules of all backends: the table `[gateway]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewayTable {
+    /// The number of backend processes and sessions.
+    pub connections: usize,
+    /// The number of them for one caller.
+    pub connections_each: usize,
+    /// Whether the tools of a backend that is down are listed.
+    pub unavailable: Unavailable,
+    /// The URLs of all gateways of the fleet, for backends with `sessions = "caller"`.
+    pub peers: Vec<Url>,
+}
+
+impl Default for GatewayTable {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            connections_each: 16,
+            unavailable: Unavailable::List,
+            peers: Vec::new(),
+        }
+    }
+}
+
+/// What happens to the tools of a backend that is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unavailable {
+    /// They stay in the list, and calling them fails.
+    List,
+    /// They are removed from the list until the backend is back.
+    Hide,
+}
+
+/// Where the state of a call is kept while it waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ToolHome {
+    /// In the memory of the gateway that has the connection to the backend.
+    Live,
+    /// With the client: the backend runs the call again in every round.
+    Replay,
+}
+
+/// Which calls reach the same backend process or session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sessions {
+    /// Any process that only this caller used: for servers that keep no state.
+    #[default]
+    None,
+    /// One process for all calls of a caller.
+    Caller,
+    /// One process for all calls with the same handle, which the tool `open_session` returns.
+    Handle,
+}
+
+/// One backend: the table `[backends.NAME]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BackendTable {
+    /// The program to start and its arguments.
+    pub command: Vec<String>,
+    /// The URL to connect to instead.
+    pub url: Option<Url>,
+    /// The working directory of the program.
+    pub directory: Option<PathBuf>,
+    /// Variables for the program.
+    pub env: BTreeMap<String, Setting>,
+    /// Whether the program also gets the variables of the gateway, without Refrain's secrets.
+    pub inherit_env: bool,
+    /// Headers for requests to the URL.
+    pub headers: BTreeMap<String, Setting>,
+    /// Access tokens for the URL by client credentials.
+    pub oauth: Option<OAuthTable>,
+    /// The roots for a `roots/list` outside of any call.
+    pub roots: Vec<Url>,
+    /// A prefix for the names of tools and prompts.
+    pub prefix: String,
+    /// Names of the tools, prompts and resources to offer, with `*` for any text. Empty: all.
+    pub allow: Vec<String>,
+    /// Names of those not to offer.
+    pub deny: Vec<String>,
+    /// The home of tools without a rule.
+    pub home: ToolHome,
+    /// Whether tools that the backend declares as read-only have the home `replay`.
+    pub trust_hints: bool,
+    /// After how many seconds a call becomes a task, if the client supports tasks; 0 for never.
+    pub task_after_seconds: u64,
+    /// Which calls reach the same process.
+    pub sessions: Sessions,
+    /// The number of processes or sessions.
+    pub connections: usize,
+    /// How many processes are started before they are needed.
+    pub prewarm: usize,
+    /// How many calls a process serves before it is replaced.
+    pub calls_per_process: u64,
+    /// How long a process or session may be idle.
+    pub idle_seconds: u64,
+    /// How long the backend may take to start.
+    pub start_seconds: u64,
+    /// How long a call waits for a free process.
+    pub queue_seconds: u64,
+    /// How long the backend may be silent during a call.
+    pub silence_seconds: u64,
+    /// Rules for single tools, by their name at the backend.
+    pub tools: BTreeMap<String, ToolTable>,
+}
+
+impl Default for BackendTable {
+    fn default() -> Self {
+        Self {
+            command: Vec::new(),
+            url: None,
+            directory: None,
+            env: BTreeMap::new(),
+            inherit_env: false,
+            headers: BTreeMap::new(),
+            oauth: None,
+            roots: Vec::new(),
+            prefix: String::new(),
+            allow: Vec::new(),
+            deny: Vec::new(),
+            home: ToolHome::Live,
+            trust_hints: false,
+            task_after_seconds: 20,
+            sessions: Sessions::None,
+            connections: 32,
+            prewarm: 1,
+            calls_per_process: 1000,
+            idle_seconds: 300,
+            start_seconds: 60,
+            queue_seconds: 30,
+            silence_seconds: 3600,
+            tools: BTreeMap::new(),
+        }
+    }
+}
+
+/// OAuth client credentials: the table `[backends.NAME.oauth]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OAuthTable {
+    /// The client's id at the authorization server.
+    pub client_id: String,
+    /// The client's secret.
+    pub client_secret: Setting,
+    /// The issuer that may get the secret.
+    pub issuer: Url,
+    /// The scopes to request.
+    #[serde(default)]
+    pub scopes: Vec<String>,
+}
+
+/// The rules for one tool: the table `[backends.NAME.tools.TOOL]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ToolTable {
+    /// The name to offer it under, instead of the prefix and its own name.
+    pub name: Option<String>,
+    /// The title to offer.
+    pub title: Option<String>,
+    /// The description to offer.
+    pub description: Option<String>,
+    /// The hints to offer.
+    pub annotations: Option<ToolAnnotations>,
+    /// Its home.
+    pub home: Option<ToolHome>,
+    /// After how many seconds a call becomes a task; 0 for never.
+    pub task_after_seconds: Option<u64>,
+    /// The scopes that a caller needs.
+    pub scopes: Vec<String>,
+}
+
+/// Why the configuration of a gateway is invalid.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// There is no backend.
+    #[error("no backend is configured: add a table [backends.NAME] with `command` or `url`")]
+    NoBackend,
+    /// A name is invalid.
+    #[error(
+        "invalid backend name {0:?}: expected 1 to 64 letters, digits, hyphens and underscores"
+    )]
+    BackendName(String),
+    /// Not exactly one of `command` and `url` is set.
+    #[error("backends.{0}: set either `command` or `url`")]
+    Transport(String),
+    /// A setting is only for the other kind of backend.
+    #[error("backends.{backend}.{setting} is only for a backend with `{kind}`")]
+    Misplaced {
+        /// The backend.
+        backend: String,
+        /// The setting.
+        setting: &'static str,
+        /// The kind of backend that has this setting.
+        kind: &'static str,
+    },
+    /// A setting has an invalid value.
+    #[error("invalid backends.{backend}.{setting}: {why}")]
+    Value {
+        /// The backend.
+        backend: String,
+        /// The setting.
+        setting: String,
+        /// The reason.
+        why: String,
+    },
+    /// A variable or file with a setting cannot be read.
+    #[error("backends.{backend}.{setting}: {source}")]
+    Setting {
+        /// The backend.
+        backend: String,
+        /// The setting.
+        setting: String,
+        /// The reason.
+        source: setting::SettingError,
+    },
+    /// A total limit is below the limit of a part.
+    #[error("gateway.connections_each is {each}, more than gateway.connections ({total})")]
+    Connections {
+        /// The limit of one caller.
+        each: usize,
+        /// The limit of all callers.
+        total: usize,
+    },
+}
+
+/// How to reach a backend. Contains secrets, so it has no `Debug`.
+#[derive(Clone)]
+pub(crate) enum Transport {
+    Process {
+        program: String,
+        arguments: Vec<String>,
+        directory: Option<PathBuf>,
+        inherit_env: bool,
+        env: Vec<(String, String)>,
+    },
+    Http {
+        url: Url,
+        headers: Vec<(String, String)>,
+        oauth: Option<Credentials>,
+    },
+}
+
+#[derive(Clone)]
+pub(crate) struct Credentials {
+    pub(crate) client_id: String,
+    pub(crate) secret: String,
+    pub(crate) issuer: Url,
+    pub(crate) scopes: Vec<String>,
+}
+
+/// A backend with valid settings, and the contents of the variables and files that they name.
+#[derive(Clone)]
+pub(crate) struct BackendSpec {
+    pub(crate) name: String,
+    pub(crate) transport: Transport,
+    pub(crate) roots: Vec<Url>,
+    pub(crate) prefix: String,
+    pub(crate) allow: Vec<NamePattern>,
+    pub(crate) deny: Vec<NamePattern>,
+    pub(crate) home: ToolHome,
+    pub(crate) trust_hints: bool,
+    pub(crate) task_after: Option<Duration>,
+    pub(crate) sessions: Sessions,
+    pub(crate) connections: usize,
+    pub(crate) prewarm: usize,
+    pub(crate) calls_per_process: u64,
+    pub(crate) idle: Duration,
+    /// How long a handle is accepted.
+    pub(crate) session: Duration,
+    pub(crate) start: Duration,
+    pub(crate) queue: Duration,
+    pub(crate) silence: Duration,
+    pub(crate) tools: BTreeMap<String, ToolTable>,
+}
+
+/// A valid configuration.
+#[derive(Clone)]
+pub struct CheckedGateway {
+    pub(crate) table: GatewayTable,
+    pub(crate) backends: Vec<BackendSpec>,
+}
+
+impl GatewayConfig {
+    /// Checks all settings, and reads the variables and files that they name.
+    pub fn check(&self) -> Result<CheckedGateway, Vec<ConfigError>> {
+        let mut errors = Vec::new();
+        if self.backends.is_empty() {
+            errors.push(ConfigError::NoBackend);
+        }
+        let (each, total) = (self.gateway.connections_each, self.gateway.connections);
+        if each > total {
+            errors.push(ConfigError::Connections { each, total });
+        }
+        let mut backends = Vec::new();
+        for (name, table) in &self.backends {
+            let found = errors.len();
+            let spec = table.check(name, &mut errors);
+            if errors.len() == found {
+                backends.extend(spec);
+            }
+        }
+        match errors.is_empty() {
+            true => Ok(CheckedGateway {
+                table: self.gateway.clone(),
+                backends,
+            }),
+            false => Err(errors),
+        }
+    }
+
+    /// The configuration of one backend without rules.
+    pub fn single(name: impl Into<String>, backend: BackendTable) -> Self {
+        Self {
+            gateway: GatewayTable::default(),
+            backends: BTreeMap::from([(name.into(), backend)]),
+        }
+    }
+}
+
+impl BackendTable {
+    fn check(&self, name: &str, errors: &mut Vec<ConfigError>) -> Option<BackendSpec> {
+        if !is_name(name) {
+            errors.push(ConfigError::BackendName(name.to_owned()));
+        }
+        self.check_numbers(name, errors);
+        let transport = self.transport(name, errors);
+        let mut patterns = |setting: &str, texts: &[String]| {
+            let read = texts.iter().map(|text| NamePattern::new(text));
+            let (valid, invalid): (Vec<_>, Vec<_>) = read.partition(Result::is_ok);
+            errors.extend(invalid.into_iter().filter_map(Result::err).map(|why| {
+                ConfigError::Value {
+                    backend: name.to_owned(),
+                    setting: setting.to_owned(),
+                    why: why.to_string(),
+                }
+            }));
+            valid.into_iter().filter_map(Result::ok).collect::<Vec<_>>()
+        };
+        let (allow, deny) = (patterns("allow", &self.allow), patterns("deny", &self.deny));
+        if let Some(root) = self.roots.iter().find(|root| root.scheme() != "file") {
+            errors.push(ConfigError::Value {
+                backend: name.to_owned(),
+                setting: "roots".to_owned(),
+                why: format!("{root} is not a file:// URL"),
+            });
+        }
+        let seconds = Duration::from_secs;
+        Some(BackendSpec {
+            name: name.to_owned(),
+            transport: transport?,
+            roots: self.roots.clone(),
+            prefix: self.prefix.clone(),
+            allow,
+            deny,
+            home: self.home,
+            trust_hints: self.trust_hints,
+            task_after: task_after(self.task_after_seconds),
+            sessions: self.sessions,
+            connections: self.connections,
+            prewarm: self.prewarm,
+            calls_per_process: self.calls_per_process,
+            idle: seconds(self.idle_seconds),
+            session: SESSION,
+            start: seconds(self.start_seconds),
+            queue: seconds(self.queue_seconds),
+            silence: seconds(self.silence_seconds),
+            tools: self.tools.clone(),
+        })
+    }
+
+    /// Checks the settings that must not be zero.
+    fn check_numbers(&self, name: &str, errors: &mut Vec<ConfigError>) {
+        let numbers = [
+            ("connections", self.connections as u64),
+            ("calls_per_process", self.calls_per_process),
+            ("start_seconds", self.start_seconds),
+            ("silence_seconds", self.silence_seconds),
+        ];
+        for (setting, _) in numbers.into_iter().filter(|(_, value)| *value == 0) {
+            errors.push(ConfigError::Value {
+                backend: name.to_owned(),
+                setting: setting.to_owned(),
+                why: "expected a number greater than zero".to_owned(),
+            });
+        }
+    }
+
+    fn transport(&self, name: &str, errors: &mut Vec<ConfigError>) -> Option<Transport> {
+        let misplaced = |setting, kind| ConfigError::Misplaced {
+            backend: name.to_owned(),
+            setting,
+            kind,
+        };
+        match (self.command.split_first(), &self.url) {
+            (Some((program, arguments)), None) => {
+                if !self.headers.is_empty() {
+                    errors.push(misplaced("headers", "url"));
+                }
+                if self.oauth.is_some() {
+                    errors.push(misplaced("oauth", "url"));
+                }
+                Some(Transport::Process {
+                    program: program.clone(),
+                    arguments: arguments.to_vec(),
+                    directory: self.directory.clone(),
+                    inherit_env: self.inherit_env,
+                    env: read_settings(name, "env", &self.env, errors),
+                })
+            }
+            (None, Some(url)) => {
+                if !self.env.is_empty() {
+                    errors.push(misplaced("env", "command"));
+                }
+                if self.directory.is_some() {
+                    errors.push(misplaced("directory", "command"));
+                }
+                if !matches!(url.scheme(), "http" | "https") {
+                    errors.push(ConfigError::Value {
+                        backend: name.to_owned(),
+                        setting: "url".to_owned(),
+                        why: "expected an http:// or https:// URL".to_owned(),
+                    });
+                }
+                Some(Transport::Http {
+                    url: url.clone(),
+                    headers: read_settings(name, "headers", &self.headers, errors),
+                    oauth: self.credentials(name, errors),
+                })
+            }
+            _ => {
+                errors.push(ConfigError::Transport(name.to_owned()));
+                None
+            }
+        }
+    }
+
+    fn credentials(&self, name: &str, errors: &mut Vec<ConfigError>) -> Option<Credentials> {
+        let table = self.oauth.as_ref()?;
+        let secret = read_setting(name, "oauth.client_secret", &table.client_secret, errors)?;
+        Some(Credentials {
+            client_id: table.client_id.clone(),
+            secret,
+            issuer: table.issuer.clone(),
+            scopes: table.scopes.clone(),
+        })
+    }
+}
+
+pub(crate) fn task_after(seconds: u64) -> Option<Duration> {
+    (seconds > 0).then(|| Duration::from_secs(seconds))
+}
+
+fn is_name(name: &str) -> bool {
+    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    (1..=64).contains(&name.len()) && name.chars().all(valid)
+}
+
+fn read_setting(
+    backend: &str,
+    setting: &str,
+    value: &Setting,
+    errors: &mut Vec<ConfigError>,
+) -> Option<String> {
+    let failed = |source| ConfigError::Setting {
+        backend: backend.to_owned(),
+        setting: setting.to_owned(),
+        source,
+    };
+    value
+        .read()
+        .map_err(|error| errors.push(failed(error)))
+        .ok()
+}
+
+fn read_settings(
+    backend: &str,
+    table: &str,
+    settings: &BTreeMap<String, Setting>,
+    errors: &mut Vec<ConfigError>,
+) -> Vec<(String, String)> {
+    let mut read = |(key, value): (&String, &Setting)| {
+        let value = read_setting(backend, &format!("{table}.{key}"), value, errors)?;
+        Some((key.clone(), value))
+    };
+    settings.iter().filter_map(&mut read).collect()
+}

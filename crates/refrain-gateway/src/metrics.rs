@@ -1,0 +1,161 @@
+//! Metrics of the backends, for Prometheus.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The upper bounds of the histograms, in seconds.
+const BUCKETS: [f64; 14] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BackendLabel {
+    backend: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    backend: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AskLabels {
+    backend: String,
+    kind: &'static str,
+}
+
+type Histograms = Family<BackendLabel, Histogram, fn() -> Histogram>;
+
+/// The metrics of all backends.
+pub(crate) struct GatewayMetrics {
+    calls: Family<OutcomeLabels, Counter>,
+    call_seconds: Histograms,
+    queue_seconds: Histograms,
+    starts: Family<OutcomeLabels, Counter>,
+    asks: Family<AskLabels, Counter>,
+    connections: Family<BackendLabel, Gauge>,
+}
+
+/// The metrics of one backend.
+pub(crate) struct BackendMetrics {
+    all: Arc<GatewayMetrics>,
+    backend: String,
+}
+
+/// The end of a call of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallOutcome {
+    /// A result, also one with `isError`.
+    Result,
+    /// A JSON-RPC error of the backend.
+    Error,
+    /// The connection failed or was lost.
+    Lost,
+    /// No connection was free, or none could be started.
+    Unavailable,
+    /// The caller cancelled the call, or its round ended at an ask.
+    Abandoned,
+}
+
+impl CallOutcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Result => "result",
+            Self::Error => "error",
+            Self::Lost => "lost",
+            Self::Unavailable => "unavailable",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
+impl GatewayMetrics {
+    pub(crate) fn new() -> Arc<Self> {
+        let histograms = || Histograms::new_with_constructor(|| Histogram::new(BUCKETS));
+        Arc::new(Self {
+            calls: Family::default(),
+            call_seconds: histograms(),
+            queue_seconds: histograms(),
+            starts: Family::default(),
+            asks: Family::default(),
+            connections: Family::default(),
+        })
+    }
+
+    /// A registry with all metrics.
+    pub(crate) fn registry(&self) -> Registry {
+        let mut registry = Registry::with_prefix("refrain_gateway");
+        let calls = self.calls.clone();
+        registry.register("calls", "Calls of backends by outcome", calls);
+        let help = "Time of backend calls, including the time for answers";
+        registry.register("call_seconds", help, self.call_seconds.clone());
+        let help = "Time that calls waited for a connection";
+        registry.register("queue_seconds", help, self.queue_seconds.clone());
+        let starts = self.starts.clone();
+        registry.register("starts", "Connections started, by outcome", starts);
+        registry.register("asks", "Questions of backends", self.asks.clone());
+        let connections = self.connections.clone();
+        registry.register("connections", "Open processes and sessions", connections);
+        registry
+    }
+
+    pub(crate) fn set_connections(&self, backend: &str, count: usize) {
+        let backend = backend.to_owned();
+        let gauge = self.connections.get_or_create(&BackendLabel { backend });
+        gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn backend(self: &Arc<Self>, name: &str) -> BackendMetrics {
+        BackendMetrics {
+            all: self.clone(),
+            backend: name.to_owned(),
+        }
+    }
+}
+
+impl BackendMetrics {
+    fn label(&self) -> BackendLabel {
+        BackendLabel {
+            backend: self.backend.clone(),
+        }
+    }
+
+    fn outcome(&self, outcome: &'static str) -> OutcomeLabels {
+        OutcomeLabels {
+            backend: self.backend.clone(),
+            outcome,
+        }
+    }
+
+    pub(crate) fn called(&self, outcome: CallOutcome, time: Duration) {
+        let labels = self.outcome(outcome.as_str());
+        self.all.calls.get_or_create(&labels).inc();
+        let seconds = self.all.call_seconds.get_or_create(&self.label());
+        seconds.observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn waited(&self, time: Duration) {
+        let seconds = self.all.queue_seconds.get_or_create(&self.label());
+        seconds.observe(time.as_secs_f64());
+    }
+
+    pub(crate) fn started(&self, is_ok: bool) {
+        let labels = self.outcome(if is_ok { "started" } else { "failed" });
+        self.all.starts.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn asked(&self, kind: &'static str) {
+        let labels = AskLabels {
+            backend: self.backend.clone(),
+            kind,
+        };
+        self.all.asks.get_or_create(&labels).inc();
+    }
+}

@@ -1,0 +1,156 @@
+//! Limits of connections: of all backends, of one backend, of one caller.
+
+use super::Pool;
+use crate::config::{BackendSpec, GatewayTable};
+use crate::metrics::GatewayMetrics;
+use parking_lot::Mutex;
+use refrain::auth::Principal;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+/// Counts the connections of all backends.
+pub(crate) struct ConnectionLimits {
+    total: usize,
+    each: usize,
+    counts: Mutex<Counts>,
+    pools: Mutex<Vec<Weak<Pool>>>,
+    /// Notified when a connection becomes free or ends.
+    freed: Notify,
+    metrics: Arc<GatewayMetrics>,
+}
+
+#[derive(Default)]
+struct Counts {
+    total: usize,
+    backends: HashMap<String, usize>,
+    callers: HashMap<Principal, usize>,
+}
+
+/// The limit that was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LimitReached {
+    Total,
+    Backend,
+    Caller,
+}
+
+impl LimitReached {
+    pub(crate) fn is_of_caller(self) -> bool {
+        self == Self::Caller
+    }
+
+    pub(crate) fn is_of_backend(self) -> bool {
+        self == Self::Backend
+    }
+}
+
+/// The right to have one connection.
+pub(crate) struct Slot {
+    limits: Arc<ConnectionLimits>,
+    backend: String,
+    /// `None` for a connection without an owner.
+    caller: Mutex<Option<Principal>>,
+}
+
+impl ConnectionLimits {
+    pub(crate) fn new(table: &GatewayTable, metrics: Arc<GatewayMetrics>) -> Arc<Self> {
+        Arc::new(Self {
+            total: table.connections,
+            each: table.connections_each,
+            counts: Mutex::default(),
+            pools: Mutex::default(),
+            freed: Notify::new(),
+            metrics,
+        })
+    }
+
+    pub(super) fn add(&self, pool: &Arc<Pool>) {
+        self.pools.lock().push(Arc::downgrade(pool));
+    }
+
+    pub(super) fn pools(&self) -> Vec<Arc<Pool>> {
+        self.pools.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(crate) fn freed(&self) -> Notified<'_> {
+        self.freed.notified()
+    }
+
+    pub(super) fn notify(&self) {
+        self.freed.notify_waiters();
+    }
+
+    pub(crate) fn try_acquire(
+        self: &Arc<Self>,
+        backend: &BackendSpec,
+        caller: Option<&Principal>,
+    ) -> Result<Slot, LimitReached> {
+        let mut counts = self.counts.lock();
+        if let Some(caller) = caller
+            && counts.callers.get(caller).copied().unwrap_or(0) >= self.each
+        {
+            return Err(LimitReached::Caller);
+        }
+        if counts.backends.get(&backend.name).copied().unwrap_or(0) >= backend.connections {
+            return Err(LimitReached::Backend);
+        }
+        if counts.total >= self.total {
+            return Err(LimitReached::Total);
+        }
+        counts.total += 1;
+        let count = counts.backends.entry(backend.name.clone()).or_default();
+        *count += 1;
+        self.metrics.set_connections(&backend.name, *count);
+        if let Some(caller) = caller {
+            *counts.callers.entry(caller.clone()).or_default() += 1;
+        }
+        Ok(Slot {
+            limits: self.clone(),
+            backend: backend.name.clone(),
+            caller: Mutex::new(caller.cloned()),
+        })
+    }
+}
+
+impl Slot {
+    /// Counts a connection without an owner for this caller. Returns whether the caller may have one more.
+    pub(super) fn assign(&self, caller: &Principal) -> bool {
+        let mut counts = self.limits.counts.lock();
+        let count = counts.callers.entry(caller.clone()).or_default();
+        if *count >= self.limits.each {
+            return false;
+        }
+        *count += 1;
+        *self.caller.lock() = Some(caller.clone());
+        true
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut counts = self.limits.counts.lock();
+        counts.total -= 1;
+        let left = decrement(&mut counts.backends, &self.backend);
+        self.limits.metrics.set_connections(&self.backend, left);
+        if let Some(caller) = self.caller.get_mut() {
+            decrement(&mut counts.callers, caller);
+        }
+        drop(counts);
+        self.limits.notify();
+    }
+}
+
+/// Counts one less. Returns the rest.
+fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) -> usize {
+    let Some(count) = counts.get_mut(key) else {
+        return 0;
+    };
+    *count -= 1;
+    let left = *count;
+    if left == 0 {
+        counts.remove(key);
+    }
+    left
+}

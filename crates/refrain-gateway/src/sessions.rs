@@ -1,0 +1,82 @@
+//! Backends with state for each handle: the tool `open_session`, and the argument of all other tools.
+
+use crate::backend::Backend;
+use crate::pool::Owner;
+use crate::support::AskSupport;
+use refrain::client::ReadError;
+use refrain::client::wire::ToolInfo;
+use refrain::client::wire::client::AsSent;
+use refrain::prelude::*;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// The argument that contains a handle.
+pub(crate) const ARGUMENT: &str = "session";
+
+/// The tool that starts a process and returns its handle.
+pub(crate) fn open_tool(backend: &Arc<Backend>) -> Tool {
+    let name = format!("{}open_session", backend.spec.prefix);
+    let description = format!(
+        "Opens a session of {} and returns its handle. Pass the handle as the argument `{ARGUMENT}` to the other tools. A session \
+         that is not used for {} seconds ends.",
+        backend.spec.name,
+        backend.spec.idle.as_secs()
+    );
+    let backend = backend.clone();
+    let open = move |cx: Cx, server: State<Server>| {
+        let backend = backend.clone();
+        async move {
+            let id = format!("{:016x}", cx.random());
+            let owner = Owner {
+                principal: cx.principal().clone(),
+                handle: Some(id.as_str().into()),
+            };
+            let handle = server.seal_handle(cx.principal(), &id, backend.spec.session)?;
+            backend.pool.open(owner, AskSupport::ALL).await?;
+            Ok(Json(json!({ ARGUMENT: handle })))
+        }
+    };
+    // Live, because the process is in the memory of this instance.
+    Tool::new(name, open).describe(description).live()
+}
+
+/// The entry of a tool with the argument for the handle.
+pub(crate) fn with_argument(sent: &AsSent<ToolInfo>) -> Result<AsSent<ToolInfo>, EntryError> {
+    let mut entry: Value = serde_json::from_str(sent.raw().get())?;
+    let schema = &mut entry["inputSchema"];
+    schema["properties"][ARGUMENT] = json!({
+        "type": "string",
+        "description": "The handle of a session, which the tool open_session returned.",
+    });
+    match schema["required"].as_array_mut() {
+        Some(required) => required.push(ARGUMENT.into()),
+        None => schema["required"] = json!([ARGUMENT]),
+    }
+    let raw: Box<RawValue> = to_raw_value(&entry)?;
+    Ok(AsSent::read(&raw)?)
+}
+
+/// Why the entry of a tool cannot get the argument.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EntryError {
+    #[error("invalid entry: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Entry(#[from] ReadError),
+}
+
+/// Takes the handle out of the arguments of a call, and returns the id of its session.
+pub(crate) fn take_handle(
+    server: &Server,
+    cx: &Cx,
+    arguments: &mut Map<String, Value>,
+) -> Result<Arc<str>> {
+    let handle = arguments.remove(ARGUMENT);
+    let Some(Value::String(handle)) = handle else {
+        return Err(Error::msg(format!(
+            "the argument `{ARGUMENT}` is missing: call open_session first, and pass the handle that it returns"
+        )));
+    };
+    Ok(server.open_handle(cx.principal(), &handle)?.into())
+}

@@ -1,0 +1,189 @@
+"""An MCP server over standard input and output, without any library, for the tests of the gateway. It speaks 2025-06-18.
+
+Its first argument is a file to which it appends a line for each call of `ask`, `effect` and `slow`. When a file of this name with
+`.extra` exists, it offers one more tool. Further arguments:
+  --noise       print lines that are not messages
+  --ask-roots   send roots/list after initialization, and return the answer from the tool `roots`
+  --broken      exit at once with an error
+  --modern      speak 2026-07-28; the request state of `ask` is valid only in the process that issued it
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+
+LEDGER = sys.argv[1]
+FLAGS = sys.argv[2:]
+TOOLS = {
+    "echo": {"text": "string"},
+    "process": {},
+    "ask": {"subject": "string"},
+    "ask_twice": {},
+    "effect": {},
+    "slow": {"seconds": "number"},
+    "crash": {},
+    "environment": {"name": "string"},
+    "roots": {},
+}
+
+lock = threading.Lock()
+answers: dict = {}
+answered = threading.Condition()
+calls = 0
+roots = None
+extra = False
+
+
+def write(message: dict) -> None:
+    with lock:
+        if "--noise" in FLAGS:
+            print("a line that is no message")
+        print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def request(id: str, method: str, params: dict) -> dict:
+    write({"id": id, "method": method, "params": params})
+    with answered:
+        answered.wait_for(lambda: id in answers)
+        return answers.pop(id)
+
+
+def form(message: str) -> dict:
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    return {"message": message, "requestedSchema": schema}
+
+
+def ask(id: str, message: str) -> dict:
+    return request(id, "elicitation/create", form(message))
+
+
+def note(line: str) -> None:
+    with open(LEDGER, "a") as ledger:
+        ledger.write(line + "\n")
+
+
+def run(name: str, arguments: dict, token: object) -> str:
+    global calls
+    calls += 1
+    if name == "echo":
+        return arguments["text"]
+    if name == "process":
+        return json.dumps({"pid": os.getpid(), "calls": calls})
+    if name == "ask":
+        note("ask")
+        answer = ask(f"ask-{calls}", f"Who wants {arguments['subject']}?")
+        return f"{arguments['subject']} for {answer['content']['name']}" if answer["action"] == "accept" else answer["action"]
+    if name == "ask_twice":
+        note("ask")
+        first = ask(f"first-{calls}", "Who is first?")["content"]["name"]
+        second = ask(f"second-{calls}", f"Who comes after {first}?")["content"]["name"]
+        return f"{first}, {second}"
+    if name == "effect":
+        note("effect")
+        return "done"
+    if name == "slow":
+        steps = 4
+        for step in range(steps):
+            time.sleep(arguments["seconds"] / steps)
+            if token is not None:
+                write({"method": "notifications/progress", "params": {"progressToken": token, "progress": step + 1, "total": steps}})
+        note("slow")
+        return "served"
+    if name == "crash":
+        print("the backend crashes", file=sys.stderr, flush=True)
+        os._exit(7)
+    if name == "environment":
+        return os.environ.get(arguments["name"], "unset")
+    if name == "roots":
+        return json.dumps(roots)
+    raise ValueError(name)
+
+
+def ask_by_round(id: object, params: dict) -> None:
+    subject, state = params["arguments"]["subject"], params.get("requestState")
+    if state is None:
+        note("ask")
+        ask = {"method": "elicitation/create", "params": form(f"Who wants {subject}?")}
+        result = {"resultType": "input_required", "inputRequests": {"who": ask}, "requestState": str(os.getpid())}
+        write({"id": id, "result": result})
+    elif state != str(os.getpid()):
+        write({"id": id, "error": {"code": -32602, "message": "requestState of another process"}})
+    else:
+        name = params["inputResponses"]["who"]["content"]["name"]
+        write({"id": id, "result": {"content": [{"type": "text", "text": f"{subject} for {name}"}], "resultType": "complete"}})
+
+
+def call(id: object, params: dict) -> None:
+    if "--modern" in FLAGS and params["name"] == "ask":
+        return ask_by_round(id, params)
+    token = params.get("_meta", {}).get("progressToken")
+    text = run(params["name"], params.get("arguments", {}), token)
+    write({"id": id, "result": {"content": [{"type": "text", "text": text}], "x-unknown": True, "_meta": {"example/pid": os.getpid()}}})
+
+
+def list_tools() -> list:
+    tools = [
+        {
+            "name": name,
+            "description": f"The tool {name}.",
+            "inputSchema": {"type": "object", "properties": {key: {"type": kind} for key, kind in fields.items()}},
+            "x-unknown": {"kept": True},
+        }
+        for name, fields in TOOLS.items()
+    ]
+    if extra:
+        tools.append({"name": "extra", "inputSchema": {"type": "object"}})
+    return tools
+
+
+def receive(message: dict) -> None:
+    global roots
+    method, id = message.get("method"), message.get("id")
+    if method is None and id == "roots":
+        roots = message["result"]["roots"]
+    elif method is None:
+        with answered:
+            answers[id] = message.get("result", {})
+            answered.notify_all()
+    elif method == "server/discover" and "--modern" in FLAGS:
+        discovered = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+        write({"id": id, "result": discovered})
+    elif method == "initialize":
+        capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
+        server = {"name": "tested", "version": "1"}
+        write({"id": id, "result": {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": server}})
+    elif method == "notifications/initialized":
+        if "--ask-roots" in FLAGS:
+            write({"id": "roots", "method": "roots/list"})
+    elif method == "tools/list":
+        write({"id": id, "result": {"tools": list_tools()}})
+    elif method == "tools/call":
+        threading.Thread(target=call, args=(id, message["params"]), daemon=True).start()
+    elif method == "resources/list":
+        write({"id": id, "result": {"resources": [{"uri": "test://note", "name": "note"}]}})
+    elif method == "resources/templates/list":
+        write({"id": id, "result": {"resourceTemplates": []}})
+    elif method == "resources/subscribe":
+        write({"id": id, "result": {}})
+        write({"method": "notifications/resources/updated", "params": message["params"]})
+    elif method == "ping":
+        write({"id": id, "result": {}})
+    elif id is not None:
+        write({"id": id, "error": {"code": -32601, "message": f"unknown method {method}"}})
+
+
+def watch() -> None:
+    global extra
+    while not os.path.exists(LEDGER + ".extra"):
+        time.sleep(0.05)
+    extra = True
+    write({"method": "notifications/tools/list_changed"})
+
+
+if "--broken" in FLAGS:
+    sys.exit("the backend is broken")
+threading.Thread(target=watch, daemon=True).start()
+for line in sys.stdin:
+    receive(json.loads(line))

@@ -1,0 +1,175 @@
+//! Rules for the tools of several backends, and backends that are down or change.
+
+use crate::support::{Ledger, Running, asked, backend, command, text};
+use refrain::client::wire::Filter;
+use refrain::client::{CallSpec, Client, IncomingAsk, ServerChange};
+use refrain_gateway::{
+    BackendTable, ConfigError, Gateway, GatewayConfig, GatewayError, SETTINGS, ToolTable,
+    Unavailable,
+};
+use refrain_testkit::net::instance::start;
+use refrain_testkit::net::wait::success;
+use serde_json::json;
+
+async fn names(client: &Client) -> Vec<String> {
+    let tools = success("the list", client.tools()).await;
+    tools.iter().map(|tool| tool.name.clone()).collect()
+}
+
+fn two(ledger: &Ledger) -> GatewayConfig {
+    let mut config = GatewayConfig::single("first", backend(ledger));
+    config.backends.insert("second".to_owned(), backend(ledger));
+    config
+}
+
+#[tokio::test]
+async fn unknown_fields_pass_through() {
+    let ledger = Ledger::new();
+    let running = Running::start(&GatewayConfig::single("tested", backend(&ledger))).await;
+    let client = running.client().await;
+    let tools = success("the list", client.tools()).await;
+    assert_eq!(tools[0].get("x-unknown"), Some(json!({"kept": true})));
+    let call = CallSpec::tool("echo").argument("text", "hi");
+    let result = success("the call", client.call(call)).await;
+    assert_eq!(result["x-unknown"], true);
+    assert!(result["_meta"]["example/pid"].is_u64(), "{result}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn same_name_of_two_backends_is_an_error_at_start() {
+    let ledger = Ledger::new();
+    let gateway = Gateway::new(two(&ledger).check().expect("a valid configuration"));
+    let error = gateway.connect(true).await.expect_err("a collision");
+    assert!(
+        matches!(error, GatewayError::Collision { kind: "tool", .. }),
+        "{error}"
+    );
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn rules_decide_what_is_offered() {
+    let ledger = Ledger::new();
+    let mut config = two(&ledger);
+    let rule = ToolTable {
+        name: Some("say".to_owned()),
+        description: Some("Says it.".to_owned()),
+        ..ToolTable::default()
+    };
+    let first = config.backends.get_mut("first").expect("the backend");
+    first.allow = vec!["e*".to_owned()];
+    first.deny = vec!["env*".to_owned(), "effect".to_owned()];
+    first.tools.insert("echo".to_owned(), rule);
+    let second = config.backends.get_mut("second").expect("the backend");
+    second.prefix = "second_".to_owned();
+    second.allow = vec!["ask".to_owned()];
+    let running = Running::start(&config).await;
+    let client = running.client().await;
+    assert_eq!(names(&client).await, ["say", "second_ask"]);
+    let tools = success("the list", client.tools()).await;
+    assert_eq!(tools[0].description.as_deref(), Some("Says it."));
+    assert_eq!(text(&client, "say", json!({"text": "hi"})).await, "hi");
+    let pending = asked(&client, "second_ask", json!({"subject": "tea"})).await;
+    let asks = pending.unanswered();
+    let IncomingAsk::Form(ask) = &asks[0] else {
+        panic!("expected a form: {asks:?}");
+    };
+    assert_eq!(ask.message, "second: Who wants tea?");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn backend_that_is_down_does_not_affect_others() {
+    let ledger = Ledger::new();
+    for unavailable in [Unavailable::List, Unavailable::Hide] {
+        let mut config = GatewayConfig::single("up", backend(&ledger));
+        config.gateway.unavailable = unavailable;
+        let broken = BackendTable {
+            command: command(&ledger, &["--broken"]),
+            ..BackendTable::default()
+        };
+        config.backends.insert("broken".to_owned(), broken);
+        let gateway = Gateway::new(config.check().expect("a valid configuration"));
+        let error = gateway.connect(true).await.expect_err("a backend is down");
+        assert!(
+            error.to_string().contains("the backend is broken"),
+            "{error}"
+        );
+        gateway.stop().await;
+        let gateway = Gateway::new(config.check().expect("a valid configuration"));
+        let builder = success("connecting", gateway.connect(false)).await;
+        let instance = start(builder).await;
+        gateway.start(&instance.server);
+        let client = Client::builder().connect(&instance.url()).await;
+        let client = client.expect("a client");
+        assert_eq!(text(&client, "echo", json!({"text": "hi"})).await, "hi");
+        gateway.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn new_tool_of_a_backend_is_offered() {
+    let ledger = Ledger::new();
+    let running = Running::start(&GatewayConfig::single("tested", backend(&ledger))).await;
+    let client = running.client().await;
+    assert!(!names(&client).await.contains(&"extra".to_owned()));
+    let filter = Filter {
+        tools: true,
+        ..Filter::default()
+    };
+    let mut changes = success("the subscription", client.listen(&filter)).await;
+    std::fs::write(ledger.path().with_extension("extra"), "").expect("the file");
+    let change = success("the change", changes.next()).await;
+    assert_eq!(change, Some(ServerChange::Tools));
+    assert!(names(&client).await.contains(&"extra".to_owned()));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn update_of_a_resource_reaches_its_subscribers() {
+    let ledger = Ledger::new();
+    let running = Running::start(&GatewayConfig::single("tested", backend(&ledger))).await;
+    let client = running.client().await;
+    let filter = Filter {
+        uris: vec!["test://note".to_owned()],
+        ..Filter::default()
+    };
+    let mut changes = success("the subscription", client.listen(&filter)).await;
+    let change = success("the update", changes.next()).await;
+    assert_eq!(
+        change,
+        Some(ServerChange::Resource("test://note".to_owned()))
+    );
+    running.stop().await;
+}
+
+#[test]
+fn invalid_settings_are_reported_together() {
+    let mut config = GatewayConfig::single("bad name", BackendTable::default());
+    let both = BackendTable {
+        command: vec!["program".to_owned()],
+        url: Some("http://127.0.0.1/mcp".parse().expect("a URL")),
+        connections: 0,
+        ..BackendTable::default()
+    };
+    config.backends.insert("both".to_owned(), both);
+    let Err(errors) = config.check() else {
+        panic!("the configuration is invalid");
+    };
+    let has = |wanted: fn(&ConfigError) -> bool| errors.iter().any(wanted);
+    assert!(has(|error| matches!(error, ConfigError::BackendName(_))));
+    assert!(has(
+        |error| matches!(error, ConfigError::Transport(name) if name == "both")
+    ));
+    assert!(has(
+        |error| matches!(error, ConfigError::Value { setting, .. } if setting == "connections")
+    ));
+    assert_eq!(errors.len(), 4, "{errors:?}");
+}
+
+#[test]
+fn printed_settings_are_the_defaults() {
+    let printed: GatewayConfig = toml::from_str(SETTINGS).expect("valid TOML");
+    assert_eq!(printed, GatewayConfig::default());
+}

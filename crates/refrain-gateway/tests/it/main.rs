@@ -1,0 +1,6 @@
+//! Gateways in this process, in front of real backend processes.
+
+mod backends;
+mod homes;
+mod processes;
+mod support;

@@ -1,0 +1,274 @@
+//! Processes of backends: who shares them, how many there are, and what they inherit.
+
+use crate::support::{
+    Ledger, Running, answer, asked, authenticator, backend, command, completed, text, text_of,
+};
+use futures_util::future::join_all;
+use refrain::client::Client;
+use refrain_gateway::{BackendTable, GatewayConfig, GatewayTable, Sessions, Setting};
+use refrain_testkit::net::until;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// The id of the process that serves a call, and the number of its calls.
+async fn process(client: &Client) -> (u64, u64) {
+    let found = text(client, "process", json!({})).await;
+    let found: Value = serde_json::from_str(&found).expect("JSON");
+    let number = |key: &str| found[key].as_u64().expect("a number");
+    (number("pid"), number("calls"))
+}
+
+async fn start_for_two(config: &GatewayConfig) -> Running {
+    let authenticator = authenticator(&["alice", "bob"]);
+    Running::start_with(config, |builder| builder.authenticator(authenticator)).await
+}
+
+#[tokio::test]
+async fn interleaved_callers_never_share_a_process() {
+    let ledger = Ledger::new();
+    let running = start_for_two(&GatewayConfig::single("tested", backend(&ledger))).await;
+    let clients = [
+        running.client_of("alice").await,
+        running.client_of("bob").await,
+    ];
+    let mut seen = [BTreeSet::new(), BTreeSet::new()];
+    for _ in 0..50 {
+        let calls = clients
+            .iter()
+            .map(async |client| join_all((0..10).map(|_| process(client))).await);
+        for (pids, found) in seen.iter_mut().zip(join_all(calls).await) {
+            pids.extend(found.into_iter().map(|(pid, _)| pid));
+        }
+    }
+    assert!(seen[0].is_disjoint(&seen[1]), "{seen:?}");
+    assert!(seen.iter().all(|pids| pids.len() <= 16), "{seen:?}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn concurrent_asks_reach_their_own_calls() {
+    let ledger = Ledger::new();
+    let running = Running::start(&GatewayConfig::single("tested", backend(&ledger))).await;
+    let client = running.client().await;
+    let subjects = ["tea", "cake", "milk"];
+    let open = subjects.map(|subject| asked(&client, "ask", json!({"subject": subject})));
+    let open = join_all(open).await;
+    for (pending, subject) in open.into_iter().zip(subjects).rev() {
+        let done = completed(answer(&client, pending, "Ada").await);
+        assert_eq!(done, format!("{subject} for Ada"));
+    }
+    assert_eq!(ledger.count("ask"), 3);
+    running.stop().await;
+}
+
+/// A modern process may sign its request state with a key of its own.
+#[tokio::test]
+async fn next_round_reaches_the_process_that_asked() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        command: command(&ledger, &["--modern"]),
+        ..BackendTable::default()
+    };
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    let pending = asked(&client, "ask", json!({"subject": "tea"})).await;
+    // Other calls take every process that is free.
+    let slow = join_all([0.5; 2].map(|seconds| text(&client, "slow", json!({"seconds": seconds}))));
+    let answered = answer(&client, pending, "Ada");
+    let (_, answered) = tokio::join!(slow, answered);
+    assert_eq!(completed(answered), "tea for Ada");
+    assert_eq!(ledger.count("ask"), 1);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn call_over_the_limit_waits_and_then_fails() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        connections: 2,
+        prewarm: 0,
+        queue_seconds: 1,
+        ..backend(&ledger)
+    };
+    // One connection watches the lists, the other is for calls.
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    let waiting = asked(&client, "ask", json!({"subject": "tea"})).await;
+    let failed = client.call_tool("echo", json!({"text": "hi"})).await;
+    let failed = failed.expect("a result");
+    assert!(failed.is_error);
+    let why = text_of(&failed);
+    assert!(
+        why.contains("all connections to backend tested are in use"),
+        "{why}"
+    );
+    let answered = answer(&client, waiting, "Ada");
+    let queued = text(&client, "echo", json!({"text": "queued"}));
+    let (answered, queued) = tokio::join!(answered, queued);
+    assert_eq!(completed(answered), "tea for Ada");
+    assert_eq!(queued, "queued");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn idle_process_of_another_caller_gives_way() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        prewarm: 0,
+        ..backend(&ledger)
+    };
+    let config = GatewayConfig {
+        gateway: GatewayTable {
+            connections: 2,
+            connections_each: 1,
+            ..GatewayTable::default()
+        },
+        ..GatewayConfig::single("tested", backend)
+    };
+    let running = start_for_two(&config).await;
+    for name in ["alice", "bob", "alice"] {
+        let client = running.client_of(name).await;
+        assert_eq!(process(&client).await.1, 1, "{name} has a new process");
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn crashed_backend_is_reported_and_replaced() {
+    let ledger = Ledger::new();
+    let running = Running::start(&GatewayConfig::single("tested", backend(&ledger))).await;
+    let client = running.client().await;
+    let crashed = client.call_tool("crash", json!({})).await;
+    let crashed = crashed.expect("a result");
+    assert!(crashed.is_error);
+    let why = text_of(&crashed);
+    assert!(why.contains("backend tested: python3 exited"), "{why}");
+    assert!(why.contains("the backend crashes"), "{why}");
+    assert_eq!(
+        text(&client, "echo", json!({"text": "again"})).await,
+        "again"
+    );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn noise_on_standard_output_is_ignored() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        command: command(&ledger, &["--noise"]),
+        ..BackendTable::default()
+    };
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    assert_eq!(text(&client, "echo", json!({"text": "hi"})).await, "hi");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn program_gets_only_its_own_variables() {
+    let ledger = Ledger::new();
+    let token = Setting::Text("secret".to_owned());
+    let backend = BackendTable {
+        env: [("TESTED_TOKEN".to_owned(), token)].into(),
+        ..backend(&ledger)
+    };
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    // Cargo sets the second one for this test.
+    for (name, value) in [("TESTED_TOKEN", "secret"), ("CARGO_MANIFEST_DIR", "unset")] {
+        let found = text(&client, "environment", json!({"name": name})).await;
+        assert_eq!(found, value, "{name}");
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn roots_outside_of_calls_come_from_the_configuration() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        command: command(&ledger, &["--ask-roots"]),
+        roots: vec!["file:///srv/data".parse().expect("a URL")],
+        ..BackendTable::default()
+    };
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    let roots = text(&client, "roots", json!({})).await;
+    let roots: Value = serde_json::from_str(&roots).expect("JSON");
+    assert_eq!(roots, json!([{"uri": "file:///srv/data"}]));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn caller_sessions_keep_one_process() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        sessions: Sessions::Caller,
+        ..backend(&ledger)
+    };
+    let running = start_for_two(&GatewayConfig::single("tested", backend)).await;
+    let alice = running.client_of("alice").await;
+    let bob = running.client_of("bob").await;
+    let found = join_all((0..5).map(|_| process(&alice))).await;
+    let pids: BTreeSet<u64> = found.iter().map(|(pid, _)| *pid).collect();
+    assert_eq!(pids.len(), 1, "{found:?}");
+    assert!(!pids.contains(&process(&bob).await.0));
+    assert_eq!(process(&alice).await.1, 6, "the process kept its state");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn handle_reaches_its_own_process() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        sessions: Sessions::Handle,
+        ..backend(&ledger)
+    };
+    let running = start_for_two(&GatewayConfig::single("tested", backend)).await;
+    let alice = running.client_of("alice").await;
+    let open = async |client: &Client| {
+        let opened = text(client, "open_session", json!({})).await;
+        let opened: Value = serde_json::from_str(&opened).expect("JSON");
+        opened["session"].as_str().expect("a handle").to_owned()
+    };
+    let (first, second) = (open(&alice).await, open(&alice).await);
+    let mut pids = Vec::new();
+    for session in [&first, &second, &first] {
+        let found = text(&alice, "process", json!({"session": session})).await;
+        let found: Value = serde_json::from_str(&found).expect("JSON");
+        pids.push((found["pid"].clone(), found["calls"].clone()));
+    }
+    assert_eq!(pids[0].0, pids[2].0);
+    assert_ne!(pids[0].0, pids[1].0);
+    assert_eq!(pids[2].1, 2, "the process kept its state");
+    let bob = running.client_of("bob").await;
+    for arguments in [
+        json!({"session": first}),
+        json!({"session": "forged"}),
+        json!({}),
+    ] {
+        let rejected = bob.call_tool("process", arguments).await;
+        let is_rejected = rejected.map_or(true, |result| result.is_error);
+        assert!(is_rejected, "a handle of another caller");
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn metrics_count_calls_and_asks_of_a_backend() {
+    let ledger = Ledger::new();
+    let running = Running::start(&GatewayConfig::single("tested", backend(&ledger))).await;
+    let client = running.client().await;
+    text(&client, "echo", json!({"text": "hi"})).await;
+    let pending = asked(&client, "ask", json!({"subject": "tea"})).await;
+    completed(answer(&client, pending, "Ada").await);
+    let server = running.instance.server.clone();
+    let has = |line: &str| server.metrics_text().lines().any(|found| found == line);
+    until("the calls are counted", || {
+        has(r#"refrain_gateway_calls_total{backend="tested",outcome="result"} 2"#)
+    })
+    .await;
+    assert!(has(
+        r#"refrain_gateway_asks_total{backend="tested",kind="form"} 1"#
+    ));
+    running.stop().await;
+}

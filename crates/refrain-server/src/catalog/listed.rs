@@ -1,0 +1,111 @@
+//! The entry of a tool, prompt, resource or resource template in its list.
+
+use refrain_wire::ListEntry;
+use refrain_wire::client::AsSent;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use std::ops::Deref;
+
+/// The fields that this server needs and, for an entry of another server, all members to list instead of them.
+pub(crate) struct Listed<T> {
+    info: T,
+    foreign: Option<Vec<(String, Box<RawValue>)>>,
+}
+
+impl<T> From<T> for Listed<T> {
+    fn from(info: T) -> Self {
+        Self {
+            info,
+            foreign: None,
+        }
+    }
+}
+
+impl<T> Deref for Listed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.info
+    }
+}
+
+impl<T: Clone + Serialize> Listed<T> {
+    /// The entry as another server sent it. `own` sets the given members, which this server decides.
+    pub(super) fn as_sent(entry: &AsSent<T>, own: &[&str], set: impl FnOnce(&mut T)) -> Self {
+        let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
+        for (name, value) in entry.members() {
+            insert(&mut members, &name, value);
+        }
+        let mut listed = Self {
+            info: (**entry).clone(),
+            foreign: Some(members),
+        };
+        set(&mut listed.info);
+        own.iter().for_each(|member| listed.list(member));
+        listed
+    }
+
+    /// Changes one member.
+    pub(super) fn set(&mut self, member: &str, change: impl FnOnce(&mut T)) {
+        change(&mut self.info);
+        self.list(member);
+    }
+
+    /// Lists the member of `info` instead of the one that the other server sent.
+    fn list(&mut self, member: &str) {
+        let Some(foreign) = &mut self.foreign else {
+            return;
+        };
+        let info = serde_json::to_value(&self.info).unwrap_or_default();
+        match info.get(member).map(to_raw_value) {
+            Some(Ok(value)) => insert(foreign, member, value),
+            _ => foreign.retain(|(name, _)| name != member),
+        }
+    }
+
+    /// Changes a member that is an object and that another server sent. An empty object is removed.
+    pub(super) fn change_foreign(
+        &mut self,
+        member: &str,
+        change: impl FnOnce(&mut serde_json::Map<String, Value>),
+    ) {
+        let Some(foreign) = &mut self.foreign else {
+            return;
+        };
+        let Some(at) = foreign.iter().position(|(name, _)| name == member) else {
+            return;
+        };
+        if let Ok(mut members) = serde_json::from_str(foreign[at].1.get()) {
+            change(&mut members);
+            if let Ok(value) = to_raw_value(&members)
+                && !members.is_empty()
+            {
+                foreign[at].1 = value;
+                return;
+            }
+        }
+        foreign.remove(at);
+    }
+}
+
+/// Sets a member. It keeps its place if it exists.
+fn insert(members: &mut Vec<(String, Box<RawValue>)>, name: &str, value: Box<RawValue>) {
+    match members.iter_mut().find(|(known, _)| known == name) {
+        Some((_, old)) => *old = value,
+        None => members.push((name.to_owned(), value)),
+    }
+}
+
+impl<T: Serialize> Serialize for Listed<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.foreign {
+            Some(members) => serializer.collect_map(members.iter().map(|(name, raw)| (name, raw))),
+            None => self.info.serialize(serializer),
+        }
+    }
+}
+
+impl<T: ListEntry> ListEntry for Listed<T> {
+    const MEMBER: &'static str = T::MEMBER;
+}

@@ -1,0 +1,74 @@
+//! Turns a parked call into a task. The running handler moves into the task and stays in memory.
+
+use super::ParkedCall;
+use crate::live::LiveFlow;
+use crate::tasks::{CreatedTask, DetachReason, TaskSeed, cannot_create};
+use crate::timer::Timer;
+use refrain_wire::RpcError;
+use std::task::Context;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The data for turning a call into a task.
+pub(super) struct TaskPromotion {
+    /// `None` if the call cannot become a task.
+    seed: Option<Box<TaskSeed>>,
+    /// How long a round may run before the call becomes a task.
+    after: Option<Duration>,
+    timer: Timer,
+}
+
+impl TaskPromotion {
+    pub(super) fn new(seed: Option<Box<TaskSeed>>) -> Self {
+        let policy = seed.as_ref().map(|seed| seed.tool.tool.task);
+        Self {
+            after: policy.and_then(|policy| policy.after),
+            seed,
+            timer: Timer::default(),
+        }
+    }
+
+    /// Whether the call becomes a task before its handler runs.
+    pub(super) fn is_immediate(&self) -> bool {
+        let seed = self.seed.as_ref();
+        seed.is_some_and(|seed| seed.tool.tool.task.always)
+    }
+
+    /// Whether a round that began at this time has run long enough. If not, wakes the current task when it has.
+    pub(super) fn is_due(&mut self, began: Option<Instant>, cx: &mut Context<'_>) -> bool {
+        let due = began.zip(self.after);
+        let Some(due) = due.and_then(|(began, after)| began.checked_add(after)) else {
+            return false;
+        };
+        if due <= Instant::now() {
+            return true;
+        }
+        self.timer.set([Some(due)], cx);
+        false
+    }
+}
+
+impl ParkedCall {
+    /// Stores a task for the call. `None`: the call continues without a task. An error ends the call.
+    pub(super) async fn create_task(
+        &self,
+        live: &mut LiveFlow,
+        promotion: &mut TaskPromotion,
+        why: DetachReason,
+    ) -> Result<Option<CreatedTask>, RpcError> {
+        let Some(seed) = promotion.seed.take() else {
+            return Ok(None);
+        };
+        let (error, seed) = match live.create_task(*seed).await {
+            Ok(task) => return Ok(Some(task)),
+            Err((error, seed)) => (cannot_create(&error), seed),
+        };
+        promotion.seed = Some(Box::new(seed));
+        match why {
+            DetachReason::Tool => return Err(error),
+            DetachReason::Handler => live.reject_detach(error.message.into_owned()),
+            DetachReason::Time => promotion.after = None,
+        }
+        Ok(None)
+    }
+}

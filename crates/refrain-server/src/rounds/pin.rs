@@ -1,0 +1,68 @@
+//! Calls that a certain instance must run: the one of their caller, or the one that made their handle.
+
+use super::admit::{AdmittedCall, invalid_arguments};
+use super::open::OpenedCall;
+use super::{Home, RoundRejection};
+use crate::catalog::Pin;
+use crate::handles::HandleError;
+use crate::relay::{PendingRelay, Receiver, RelayPurpose};
+use refrain_wire::{Reply, ToolResult};
+use serde_json::Value;
+
+/// The result of a tool whose state is lost with its instance.
+pub(crate) fn state_lost() -> Reply {
+    Reply::of_tool(ToolResult::error(HandleError::Lost.to_string()))
+}
+
+impl<'a> AdmittedCall<'a> {
+    /// Relays the call if another instance must run it. Otherwise continues with it.
+    pub(super) fn route(self) -> Result<Result<Self, OpenedCall<'a>>, RoundRejection> {
+        let Some((to, purpose)) = self.receiver()? else {
+            return Ok(Ok(self));
+        };
+        Ok(Err(OpenedCall::Relay(Box::new(PendingRelay {
+            permit: Some(self.permit),
+            to,
+            purpose,
+            caller: self.caller,
+        }))))
+    }
+
+    /// The other instance that must run the call.
+    fn receiver(&self) -> Result<Option<(Receiver, RelayPurpose)>, RoundRejection> {
+        let (rounds, principal) = (self.rounds, &self.caller.principal);
+        // A legacy session keeps its calls on its holder.
+        let can_relay = self.can_relay && matches!(self.home, Home::Client);
+        match &self.target.entry().pin {
+            None => Ok(None),
+            Some(Pin::Caller) if !can_relay => Ok(None),
+            Some(Pin::Caller) => {
+                let mut peers = rounds.relay.peers_before_own(principal).into_iter();
+                let first = peers.next().map(Receiver::Peer);
+                Ok(first.map(|first| (first, RelayPurpose::Caller(peers.collect()))))
+            }
+            Some(Pin::Handle(argument)) => {
+                let handle = self.arguments.get(argument).and_then(Value::as_str);
+                let Some(handle) = handle else {
+                    return Ok(None);
+                };
+                let opened = rounds.services.open_handle(principal, handle);
+                let holder = opened.map_err(|error| self.invalid_handle(argument, &error))?;
+                let holder = holder.holder;
+                if rounds.relay.is_own(&holder) {
+                    return Ok(None);
+                }
+                if can_relay && rounds.relay.can_reach(&holder) {
+                    return Ok(Some((holder.into(), RelayPurpose::Handle)));
+                }
+                Err(RoundRejection::Reply(state_lost()))
+            }
+        }
+    }
+
+    fn invalid_handle(&self, argument: &str, error: &HandleError) -> RoundRejection {
+        let reason = format!("{argument}: {error}");
+        let result = ToolResult::error(invalid_arguments(&self.call.target, reason));
+        RoundRejection::Reply(Reply::of_tool(result))
+    }
+}
