@@ -80,7 +80,13 @@ fn app() -> App<BackendFlags, GatewayConfig> {
     let build = async |flags: &BackendFlags, config: GatewayConfig| {
         let (config, is_required) = flags.add_to(config)?;
         let gateway = Gateway::new(config);
-        let builder = gateway.connect(is_required).await?;
+        let builder = match gateway.connect(is_required).await {
+            Ok(builder) => builder,
+            Err(error) => {
+                gateway.stop().await;
+                return Err(error.into());
+            }
+        };
         let started = gateway.clone();
         Ok(Setup::new(builder)
             .on_start(move |server| started.start(&server))

@@ -168,10 +168,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Passes asks on the session stream of a legacy server to the newest call. They do not name their call, so this is
-    /// only for the official conformance suite.
-    #[cfg(feature = "suite-unassociated-asks")]
-    #[doc(hidden)]
+    /// Passes asks on the session stream of a legacy HTTP server to the newest call. Otherwise they are rejected, because
+    /// they do not name their call. Use this only for connections that make one call at a time.
+    ///
+    /// Servers on version 1 of the TypeScript SDK ask there, if their tools use `server.elicitInput(..)`.
+    ///
+    /// ```
+    /// # use refrain::client::Client;
+    /// let builder = Client::builder().allow_unassociated_asks();
+    /// ```
     pub fn allow_unassociated_asks(mut self) -> Self {
         self.allows_unassociated_asks = true;
         self

@@ -6,7 +6,7 @@ use crate::cache::ResultCache;
 use crate::error::{Error, ErrorKind};
 use crate::legacy::{Legacy, PING};
 use crate::output_schema::OutputSchema;
-use crate::transport::Link;
+use crate::transport::{Link, PipeLink};
 use parking_lot::Mutex;
 use refrain_wire::client::{Request, ServerInfo};
 use refrain_wire::{Capabilities, Implementation, ParamHeaderError, ParamHeaders, Root, ToolInfo};
@@ -135,6 +135,33 @@ impl Client {
                 scope,
             }),
         }
+    }
+
+    /// Returns whether the server process has exited, or the event stream of an HTTP+SSE server was lost. The state of the
+    /// server is lost then; the next request starts it again.
+    ///
+    /// ```
+    /// # use refrain::client::Client;
+    /// fn is_usable(client: &Client) -> bool {
+    ///     !client.has_exited()
+    /// }
+    /// ```
+    pub fn has_exited(&self) -> bool {
+        let link = self.inner.connection.link.pipe();
+        link.is_some_and(PipeLink::has_exited)
+    }
+
+    /// Returns whether messages of the server name their call: each response has a stream of its own over Streamable HTTP,
+    /// but not over pipes or HTTP+SSE. Only then can concurrent calls be asked.
+    ///
+    /// ```
+    /// # use refrain::client::Client;
+    /// fn concurrent_calls(client: &Client) -> usize {
+    ///     if client.is_multiplexed() { 100 } else { 1 }
+    /// }
+    /// ```
+    pub fn is_multiplexed(&self) -> bool {
+        self.inner.connection.link.pipe().is_none()
     }
 
     /// Closes the connection, and waits until the server process has exited or the legacy session is closed.

@@ -87,12 +87,19 @@ pub enum StartError {
 /// Starts connections to one backend, with a pause after failures.
 pub(crate) struct Connector {
     spec: Arc<BackendSpec>,
-    /// The negotiated dialect, so that a later start needs no negotiation.
-    dialect: Mutex<Option<Dialect>>,
+    /// The result of the last negotiation, so that a later start needs none.
+    negotiated: Mutex<Option<Negotiated>>,
     failure: Mutex<Option<StartFailure>>,
     /// Whether the backend asks for the roots after it was initialized, outside of any call.
     asks_for_roots: Arc<AtomicBool>,
     metrics: Arc<BackendMetrics>,
+}
+
+#[derive(Clone, Copy)]
+struct Negotiated {
+    dialect: Dialect,
+    /// Whether asks name their call, so that concurrent calls can share a connection.
+    is_multiplexed: bool,
 }
 
 struct StartFailure {
@@ -121,7 +128,7 @@ impl Backend {
         let metrics = Arc::new(metrics.backend(&spec.name));
         let connector = Arc::new(Connector {
             spec: spec.clone(),
-            dialect: Mutex::new(None),
+            negotiated: Mutex::new(None),
             failure: Mutex::new(None),
             asks_for_roots: Arc::default(),
             metrics: metrics.clone(),
@@ -140,7 +147,8 @@ impl Backend {
     /// A process on pipes is an instance of its own, and the request state that it issues may be valid only there. `false`
     /// before the first connection.
     pub(crate) fn has_portable_rounds(&self) -> bool {
-        let is_modern = *self.connector.dialect.lock() == Some(Dialect::Modern);
+        let negotiated = *self.connector.negotiated.lock();
+        let is_modern = negotiated.is_some_and(|it| it.dialect == Dialect::Modern);
         is_modern && self.connector.is_shared() == Some(true)
     }
 }
@@ -192,9 +200,8 @@ impl Connect for Connector {
     }
 
     fn is_shared(&self) -> Option<bool> {
-        let dialect = (*self.dialect.lock())?;
-        let is_http = matches!(self.spec.transport, Transport::Http { .. });
-        Some(is_http && dialect != Dialect::FirstRevision)
+        let negotiated = (*self.negotiated.lock())?;
+        Some(negotiated.is_multiplexed && !self.spec.is_exclusive())
     }
 }
 
@@ -213,6 +220,7 @@ impl Connector {
         purpose: Purpose,
     ) -> Result<Client, Arc<StartError>> {
         self.check_backoff()?;
+        let begun = Instant::now();
         let limit = self.spec.start;
         let started = match timeout(limit, self.open(support, purpose)).await {
             Ok(started) => started,
@@ -227,7 +235,7 @@ impl Connector {
                 *self.failure.lock() = None;
                 Ok(client)
             }
-            Err(error) => Err(self.note_failure(error)),
+            Err(error) => Err(self.note_failure(error, begun)),
         }
     }
 
@@ -252,10 +260,15 @@ impl Connector {
         }
     }
 
-    fn note_failure(&self, error: StartError) -> Arc<StartError> {
+    /// Sets the pause until the next start. Starts that fail at the same time count as one.
+    fn note_failure(&self, error: StartError, begun: Instant) -> Arc<StartError> {
         let error = Arc::new(error);
         let mut failure = self.failure.lock();
-        let count = failure.as_ref().map_or(0, |failure| failure.count) + 1;
+        let count = match &*failure {
+            Some(failure) if failure.retry_at > begun => failure.count,
+            Some(failure) => failure.count + 1,
+            None => 1,
+        };
         let backoff = FIRST_BACKOFF.saturating_mul(1 << (count - 1).min(10));
         tracing::warn!(backend = self.spec.name, %error, "failed to start backend");
         *failure = Some(StartFailure {
@@ -277,17 +290,17 @@ impl Connector {
             backend: self.spec.name.clone(),
             source: Box::new(source),
         };
-        let known = *self.dialect.lock();
-        let connected = match known {
+        let known = self.negotiated.lock().map(|it| it.dialect);
+        let connected = match self.spec.dialect.or(known) {
             Some(dialect) => {
                 let builder = self.builder(support, &asked_for_roots)?.dialect(dialect);
                 match self.connect_with(builder).await {
-                    Ok(client) => Ok(client),
-                    Err(error) => {
+                    Err(error) if self.spec.dialect.is_none() => {
                         tracing::debug!(backend = self.spec.name, %dialect, %error, "negotiating again");
                         let builder = self.builder(support, &asked_for_roots)?;
                         self.connect_with(builder).await
                     }
+                    connected => connected,
                 }
             }
             None => {
@@ -296,7 +309,10 @@ impl Connector {
             }
         };
         let client = connected.map_err(failed)?;
-        *self.dialect.lock() = Some(client.dialect());
+        *self.negotiated.lock() = Some(Negotiated {
+            dialect: client.dialect(),
+            is_multiplexed: client.is_multiplexed(),
+        });
         if self.is_shared() == Some(false) {
             // Some servers ask for the roots when they are initialized. Such an ask must not come during a call.
             client.ping().await.map_err(failed)?;
@@ -343,6 +359,9 @@ impl Connector {
             })
             .on_stderr(move |line| tracing::info!(backend = name, line, "backend stderr"));
         builder = declare(builder, support);
+        if spec.is_exclusive() {
+            builder = builder.allow_unassociated_asks();
+        }
         if support.roots {
             let roots = spec.roots.iter().map(|uri| Root::new(uri.as_str()));
             builder = builder.connection_roots(roots.collect());

@@ -28,6 +28,10 @@ pub(crate) struct ProxiedTarget {
     pub(crate) kind: CallKind,
     /// Its name or URI at the backend.
     pub(crate) name: String,
+    /// Whether a call may run again after a loss.
+    pub(crate) is_repeatable: bool,
+    /// How its calls run, since the entry was registered.
+    pub(crate) has_portable_rounds: bool,
 }
 
 impl ProxiedTarget {
@@ -49,19 +53,23 @@ impl ProxiedTarget {
             CallKind::Resource => CallSpec::resource(name),
         };
         let spec = spec.with_arguments(arguments);
+        let trace = cx.trace();
+        let state = trace.tracestate().map(|state| ("tracestate", state.into()));
+        let trace = [("traceparent", trace.traceparent().to_string().into())];
+        let trace = trace.into_iter().chain(state);
+        let trace = trace.map(|(key, value): (&str, Value)| (key.to_owned(), value));
         let spec = cx
             .meta()
             .into_iter()
+            .chain(trace)
             .fold(spec, |spec, (key, value)| spec.meta(key, value));
-        let result = match self.backend.has_portable_rounds() {
-            true => rounds::run(&cx, &self.backend, owner, spec).await,
+        let result = match self.has_portable_rounds {
+            true => rounds::run(&cx, self, owner, spec).await,
             false => inline::run(&cx, &self.backend, owner, spec).await,
         };
         result.map(RawResult)
     }
-}
 
-impl ProxiedTarget {
     /// Asks the backend for suggestions for an argument or a variable.
     pub(crate) async fn complete(
         &self,
@@ -78,15 +86,15 @@ impl ProxiedTarget {
             handle: None,
         };
         let support = AskSupport::ALL;
-        let lease = backend
-            .pool
-            .acquire(ConnectionKey { owner, support })
-            .await?;
+        let lease = backend.pool.acquire(ConnectionKey { owner, support }).await;
+        let lease = lease.map_err(|error| acquire_error(backend, error))?;
         let client = lease.client();
         let found = client.complete(&reference, &argument, &input.value, &input.arguments);
-        let found = found.await.map_err(|error| call_error(backend, &error))?;
-        lease.finish();
-        Ok(found)
+        let found = found.await;
+        if is_answered(&found) {
+            lease.finish();
+        }
+        found.map_err(|error| call_error(backend, &error))
     }
 }
 
@@ -119,7 +127,7 @@ async fn acquire(
     backend: &Backend,
     cx: &Cx,
     owner: Owner,
-) -> Result<(Lease, AskSupport), AcquireError> {
+) -> Result<(Lease, AskSupport)> {
     let support = AskSupport::of(cx);
     // A connection with state serves all clients of its owner.
     let declared = match backend.spec.sessions {
@@ -133,31 +141,65 @@ async fn acquire(
     let begun = Instant::now();
     let lease = backend.pool.acquire(key).await;
     backend.metrics.waited(begun.elapsed());
-    Ok((lease?, support))
+    let lease = lease.map_err(|error| acquire_error(backend, error))?;
+    Ok((lease, support))
+}
+
+/// Whether the backend has answered a request, so that its connection is free again.
+fn is_answered<T>(outcome: &Result<T, client::Error>) -> bool {
+    use client::ErrorKind::{Rpc, Unanswered};
+    match outcome {
+        Ok(_) => true,
+        Err(error) => matches!(error.kind, Rpc(_) | Unanswered(_)),
+    }
 }
 
 /// The result object of a backend.
-fn members(result: Value) -> Result<Map<String, Value>> {
+fn members(backend: &Backend, result: Value) -> Result<Map<String, Value>> {
     match result {
         Value::Object(members) => Ok(members),
-        other => Err(Error::msg(format!(
-            "the backend returned an invalid result: expected an object, not {other}"
+        _ => Err(Error::msg(format!(
+            "backend {} returned an invalid result: expected an object",
+            backend.spec.name
         ))),
     }
 }
 
-/// The error of a call for the caller: the backend's own error unchanged, any other with the name of the backend.
+/// The error of a call for the caller: the backend's own error unchanged, any other with the name of the backend. Details
+/// such as its command line and its output may be secret, so they are only logged.
 fn call_error(backend: &Backend, error: &client::Error) -> Error {
-    match &error.kind {
+    let name = &backend.spec.name;
+    let why = match &error.kind {
         client::ErrorKind::Rpc(failure) => {
-            Error::rpc(failure.code, &failure.message, failure.data.clone())
+            return Error::rpc(failure.code, &failure.message, failure.data.clone());
         }
-        kind => {
-            let unknown = match error.is_outcome_unknown() {
-                true => "; the call may have been executed",
-                false => "",
-            };
-            Error::msg(format!("backend {}: {kind}{unknown}", backend.spec.name))
+        client::ErrorKind::Unanswered(_) | client::ErrorKind::InvalidArgument(_) => {
+            return Error::msg(format!("backend {name}: {}", error.kind));
         }
+        client::ErrorKind::Exited { .. } => "its process exited",
+        client::ErrorKind::Timeout(_) => "it was silent for too long",
+        client::ErrorKind::InvalidResponse { .. } | client::ErrorKind::InvalidResult { .. } => {
+            "its response is invalid"
+        }
+        _ => "the connection failed",
+    };
+    let may_have_run = error.is_outcome_unknown();
+    tracing::warn!(backend = name, may_have_run, %error, "backend call failed");
+    let next = match may_have_run {
+        true => "the call may have been executed, so check before you repeat it",
+        false => "the call was not executed",
+    };
+    Error::msg(format!("backend {name}: {why}; {next}"))
+}
+
+/// The error of a call without a connection.
+fn acquire_error(backend: &Backend, error: AcquireError) -> Error {
+    match error {
+        AcquireError::Start(error) => {
+            let name = &backend.spec.name;
+            tracing::warn!(backend = name, %error, "backend is unavailable");
+            Error::msg(format!("backend {name} is unavailable; retry later"))
+        }
+        error => error.into(),
     }
 }

@@ -7,10 +7,10 @@ use crate::config::{BackendSpec, Sessions, ToolHome, ToolTable, task_after};
 use crate::sessions;
 use refrain::client::wire::client::AsSent;
 use refrain::client::wire::{CallKind, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
-use refrain::client::{Client, Error};
+use refrain::client::{Client, Error, ErrorKind};
 use refrain::prelude::*;
 use refrain::server::{Changes, CompletionInput, Prompt, Resource, ResourceTemplate};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,28 @@ pub(crate) struct Listing {
     pub(crate) templates: Vec<AsSent<ResourceTemplateInfo>>,
     /// Whether it completes arguments.
     completes: bool,
+}
+
+/// A list, or an empty one if the server answers with an error. Some servers declare lists that they do not have.
+fn or_empty<T>(list: &str, listed: Result<Vec<T>, Error>) -> Result<Vec<T>, Error> {
+    match listed {
+        Err(Error {
+            kind: ErrorKind::Rpc(failure),
+            ..
+        }) => {
+            let error = failure.message;
+            tracing::warn!(list, error, "backend could not list its entries");
+            Ok(Vec::new())
+        }
+        listed => listed,
+    }
+}
+
+/// Whether the backend of listed entries responds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Availability {
+    Up,
+    Down,
 }
 
 /// The identifiers of offered entries.
@@ -48,23 +70,32 @@ impl Listing {
             ..Self::default()
         };
         if has("tools") {
-            listing.tools = client.tools().await?;
+            listing.tools = or_empty("tools", client.tools().await)?;
         }
         if has("prompts") {
-            listing.prompts = client.prompts().await?;
+            listing.prompts = or_empty("prompts", client.prompts().await)?;
         }
         if has("resources") {
-            listing.resources = client.resources().await?;
-            listing.templates = client.resource_templates().await?;
+            listing.resources = or_empty("resources", client.resources().await)?;
+            let templates = client.resource_templates().await;
+            listing.templates = or_empty("resource templates", templates)?;
         }
         Ok(listing)
     }
 
     /// The entries to register, and their names.
-    pub(crate) fn offer(&self, backend: &Arc<Backend>) -> (Changes, OfferedNames) {
+    pub(crate) fn offer(
+        &self,
+        backend: &Arc<Backend>,
+        availability: Availability,
+    ) -> (Changes, OfferedNames) {
         let spec = &*backend.spec;
         let mut changes = Changes::new();
         let mut names = OfferedNames::default();
+        let is_listed = |name: &&String| self.tools.iter().any(|tool| tool.name == **name);
+        for tool in spec.tools.keys().filter(|name| !is_listed(name)) {
+            tracing::warn!(backend = spec.name, tool, "rule for a tool that the backend does not have");
+        }
         if spec.sessions == Sessions::Handle {
             let tool = sessions::open_tool(backend);
             names.tools.insert(tool.info().name.clone());
@@ -75,7 +106,14 @@ impl Listing {
             .iter()
             .filter(|tool| is_offered(spec, &tool.name))
         {
-            let tool = tool(backend, info);
+            let tool = match tool(backend, info, availability) {
+                Ok(tool) => tool,
+                Err(error) => {
+                    let (backend, tool) = (&spec.name, &info.name);
+                    tracing::warn!(backend, tool, %error, "tool is not offered");
+                    continue;
+                }
+            };
             names.tools.insert(tool.info().name.clone());
             changes = changes.tool(tool);
         }
@@ -94,7 +132,7 @@ impl Listing {
                 changes = changes.resource_template(template(backend, info, self.completes));
             }
         }
-        (changes, names)
+        (changes.skip_invalid(), names)
     }
 }
 
@@ -144,9 +182,9 @@ pub(crate) fn describe_tools(
     let tools = listing.tools.iter().map(|tool| {
         let rules = spec.tools.get(&tool.name).unwrap_or(&none);
         let home = match home(spec, rules, tool) {
-            _ if backend.has_portable_rounds() => "client",
-            ToolHome::Live => "live",
             ToolHome::Replay => "replay",
+            ToolHome::Live if backend.has_portable_rounds() => "client",
+            ToolHome::Live => "live",
         };
         ToolReport {
             tool: tool.name.clone(),
@@ -175,23 +213,42 @@ fn after(spec: &BackendSpec, rules: &ToolTable) -> Option<Duration> {
 
 fn is_offered(spec: &BackendSpec, name: &str) -> bool {
     let is_allowed = spec.allow.is_empty() || spec.allow.iter().any(|allow| allow.matches(name));
-    is_allowed && !spec.deny.iter().any(|deny| deny.matches(name))
+    is_allowed && !is_denied(spec, name)
 }
 
-fn target(backend: &Arc<Backend>, kind: CallKind, name: &str) -> Arc<ProxiedTarget> {
+pub(crate) fn is_denied(spec: &BackendSpec, name: &str) -> bool {
+    spec.deny.iter().any(|deny| deny.matches(name))
+}
+
+/// A target that may be called again after a loss.
+fn repeatable(backend: &Arc<Backend>, kind: CallKind, name: &str) -> Arc<ProxiedTarget> {
     Arc::new(ProxiedTarget {
         backend: backend.clone(),
         kind,
         name: name.to_owned(),
+        is_repeatable: true,
+        has_portable_rounds: backend.has_portable_rounds(),
     })
 }
 
-fn tool(backend: &Arc<Backend>, sent: &AsSent<ToolInfo>) -> Tool {
+fn tool(
+    backend: &Arc<Backend>,
+    sent: &AsSent<ToolInfo>,
+    availability: Availability,
+) -> Result<Tool, sessions::EntryError> {
     let spec = &*backend.spec;
     let none = ToolTable::default();
     let rules = spec.tools.get(&sent.name).unwrap_or(&none);
     let name = offered_name(spec, rules, sent);
-    let target = target(backend, CallKind::Tool, &sent.name);
+    let home = home(spec, rules, sent);
+    let has_portable_rounds = backend.has_portable_rounds();
+    let target = Arc::new(ProxiedTarget {
+        backend: backend.clone(),
+        kind: CallKind::Tool,
+        name: sent.name.clone(),
+        is_repeatable: home == ToolHome::Replay,
+        has_portable_rounds,
+    });
     let has_handles = spec.sessions == Sessions::Handle;
     let handler = move |cx: Cx, server: State<Server>, mut arguments: Arguments| {
         let target = target.clone();
@@ -207,18 +264,19 @@ fn tool(backend: &Arc<Backend>, sent: &AsSent<ToolInfo>) -> Tool {
     tool = match spec.sessions {
         Sessions::None => tool.listing(sent),
         Sessions::Caller => tool.listing(sent).pin_to_caller(),
-        Sessions::Handle => match sessions::with_argument(sent) {
-            Ok(entry) => tool.listing(&entry).pin_by_handle(sessions::ARGUMENT),
-            Err(error) => {
-                tracing::warn!(backend = spec.name, tool = sent.name, %error, "tool has no session argument");
-                tool.listing(sent)
-            }
-        },
+        Sessions::Handle => {
+            let entry = sessions::with_argument(&spec.prefix, sent)?;
+            tool.listing(&entry).pin_by_handle(sessions::ARGUMENT)
+        }
     };
     if let Some(title) = &rules.title {
         tool = tool.title(title);
     }
-    if let Some(description) = &rules.description {
+    let description = rules.description.as_ref().or(sent.description.as_ref());
+    if availability == Availability::Down {
+        let description = description.map(String::as_str).unwrap_or_default();
+        tool = tool.describe(format!("(unavailable) {description}"));
+    } else if let Some(description) = &rules.description {
         tool = tool.describe(description);
     }
     if let Some(annotations) = &rules.annotations {
@@ -229,12 +287,12 @@ fn tool(backend: &Arc<Backend>, sent: &AsSent<ToolInfo>) -> Tool {
     }
     // The silence limit of the backend ends a call.
     tool = tool.round_time(spec.silence).scopes(&rules.scopes);
-    match home(spec, rules, sent) {
-        // Nothing is kept between rounds, so any gateway can go on.
-        _ if backend.has_portable_rounds() => tool,
-        ToolHome::Live => tool.live(),
+    Ok(match home {
         ToolHome::Replay => tool.single_use(),
-    }
+        // Nothing is kept between rounds, so any gateway can go on. A round is sent at most once.
+        ToolHome::Live if has_portable_rounds => tool.single_use().once(),
+        ToolHome::Live => tool.live(),
+    })
 }
 
 fn home(spec: &BackendSpec, rules: &ToolTable, info: &ToolInfo) -> ToolHome {
@@ -249,7 +307,7 @@ fn home(spec: &BackendSpec, rules: &ToolTable, info: &ToolInfo) -> ToolHome {
 
 fn prompt(backend: &Arc<Backend>, sent: &AsSent<PromptInfo>, completes: bool) -> Prompt {
     let name = format!("{}{}", backend.spec.prefix, sent.name);
-    let target = target(backend, CallKind::Prompt, &sent.name);
+    let target = repeatable(backend, CallKind::Prompt, &sent.name);
     let handler = {
         let target = target.clone();
         move |cx: Cx, arguments: Arguments| {
@@ -258,6 +316,9 @@ fn prompt(backend: &Arc<Backend>, sent: &AsSent<PromptInfo>, completes: bool) ->
         }
     };
     let mut prompt = Prompt::new(name, handler).listing(sent);
+    if backend.spec.sessions == Sessions::Caller {
+        prompt = prompt.pin_to_caller();
+    }
     if completes {
         for argument in &sent.arguments {
             let (target, argument) = (target.clone(), argument.name.clone());
@@ -271,12 +332,16 @@ fn prompt(backend: &Arc<Backend>, sent: &AsSent<PromptInfo>, completes: bool) ->
 }
 
 fn resource(backend: &Arc<Backend>, sent: &AsSent<ResourceInfo>) -> Resource {
-    let target = target(backend, CallKind::Resource, &sent.uri);
+    let target = repeatable(backend, CallKind::Resource, &sent.uri);
     let handler = move |cx: Cx| {
         let target = target.clone();
         async move { target.call(cx, &target.name, Map::new(), None).await }
     };
-    Resource::new(&sent.uri, &sent.name, handler).listing(sent)
+    let resource = Resource::new(&sent.uri, &sent.name, handler).listing(sent);
+    match backend.spec.sessions {
+        Sessions::Caller => resource.pin_to_caller(),
+        Sessions::None | Sessions::Handle => resource,
+    }
 }
 
 fn template(
@@ -284,18 +349,25 @@ fn template(
     sent: &AsSent<ResourceTemplateInfo>,
     completes: bool,
 ) -> ResourceTemplate {
-    let target = target(backend, CallKind::Resource, &sent.uri_template);
+    let target = repeatable(backend, CallKind::Resource, &sent.uri_template);
     let handler = {
         let target = target.clone();
         move |cx: Cx| {
             let target = target.clone();
             async move {
                 let uri = cx.uri().unwrap_or_default().to_owned();
+                if is_denied(&target.backend.spec, &uri) {
+                    let message = format!("resource not found: {uri}");
+                    return Err(refrain::Error::rpc(-32602, message, json!({"uri": uri})));
+                }
                 target.call(cx, &uri, Map::new(), None).await
             }
         }
     };
     let mut template = ResourceTemplate::new(&sent.uri_template, &sent.name, handler).listing(sent);
+    if backend.spec.sessions == Sessions::Caller {
+        template = template.pin_to_caller();
+    }
     if completes {
         for variable in variables(&sent.uri_template) {
             let (target, name) = (target.clone(), variable.clone());

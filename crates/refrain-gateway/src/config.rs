@@ -10,6 +10,7 @@ pub use setting::Setting;
 
 pub(crate) use pattern::NamePattern;
 
+use refrain::client::Dialect;
 use refrain::client::wire::ToolAnnotations;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,6 +20,9 @@ use url::Url;
 
 /// How long a handle is accepted, if its session does not end before.
 const SESSION: Duration = Duration::from_secs(24 * 3600);
+
+/// The largest accepted number: a year, for seconds.
+const MAX_NUMBER: u64 = 366 * 24 * 3600;
 
 /// The tables of a gateway in the configuration file.
 ///
@@ -55,15 +59,15 @@ pub struct GatewayTable {
     pub connections_each: usize,
     /// Whether the tools of a backend that is down are listed.
     pub unavailable: Unavailable,
-    /// The URLs of all gateways of the fleet, for backends with `sessions = "caller"`.
-    pub peers: Vec<Url>,
+    /// The advertised URLs of all gateways of the fleet, for backends with `sessions = "caller"`.
+    pub peers: Vec<String>,
 }
 
 impl Default for GatewayTable {
     fn default() -> Self {
         Self {
-            connections: 64,
-            connections_each: 16,
+            connections: 128,
+            connections_each: 64,
             unavailable: Unavailable::List,
             peers: Vec::new(),
         }
@@ -111,6 +115,10 @@ pub struct BackendTable {
     pub command: Vec<String>,
     /// The URL to connect to instead.
     pub url: Option<Url>,
+    /// The revision to speak with the backend. `None`: the newest that it supports.
+    pub revision: Option<String>,
+    /// Whether each call over HTTP has a session to itself, for servers whose questions do not name their call.
+    pub exclusive: bool,
     /// The working directory of the program.
     pub directory: Option<PathBuf>,
     /// Variables for the program.
@@ -160,6 +168,8 @@ impl Default for BackendTable {
         Self {
             command: Vec::new(),
             url: None,
+            revision: None,
+            exclusive: false,
             directory: None,
             env: BTreeMap::new(),
             inherit_env: false,
@@ -173,7 +183,7 @@ impl Default for BackendTable {
             trust_hints: false,
             task_after_seconds: 20,
             sessions: Sessions::None,
-            connections: 32,
+            connections: 64,
             prewarm: 1,
             calls_per_process: 1000,
             idle_seconds: 300,
@@ -265,8 +275,10 @@ pub enum ConfigError {
         /// The reason.
         source: setting::SettingError,
     },
-    /// A total limit is below the limit of a part.
-    #[error("gateway.connections_each is {each}, more than gateway.connections ({total})")]
+    /// The limit of one caller is zero, or more than that of all callers.
+    #[error(
+        "invalid gateway.connections_each: expected a number from 1 to gateway.connections ({total}), not {each}"
+    )]
     Connections {
         /// The limit of one caller.
         each: usize,
@@ -305,6 +317,9 @@ pub(crate) struct Credentials {
 pub(crate) struct BackendSpec {
     pub(crate) name: String,
     pub(crate) transport: Transport,
+    /// The dialect to speak, without negotiation.
+    pub(crate) dialect: Option<Dialect>,
+    exclusive: bool,
     pub(crate) roots: Vec<Url>,
     pub(crate) prefix: String,
     pub(crate) allow: Vec<NamePattern>,
@@ -332,6 +347,13 @@ pub struct CheckedGateway {
     pub(crate) backends: Vec<BackendSpec>,
 }
 
+impl BackendSpec {
+    /// Whether a connection serves one call at a time although the transport could serve several.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.exclusive || self.sessions == Sessions::Handle
+    }
+}
+
 impl GatewayConfig {
     /// Checks all settings, and reads the variables and files that they name.
     pub fn check(&self) -> Result<CheckedGateway, Vec<ConfigError>> {
@@ -340,7 +362,7 @@ impl GatewayConfig {
             errors.push(ConfigError::NoBackend);
         }
         let (each, total) = (self.gateway.connections_each, self.gateway.connections);
-        if each > total {
+        if each > total || each == 0 {
             errors.push(ConfigError::Connections { each, total });
         }
         let mut backends = Vec::new();
@@ -400,6 +422,8 @@ impl BackendTable {
         Some(BackendSpec {
             name: name.to_owned(),
             transport: transport?,
+            dialect: self.dialect(name, errors),
+            exclusive: self.exclusive,
             roots: self.roots.clone(),
             prefix: self.prefix.clone(),
             allow,
@@ -420,21 +444,43 @@ impl BackendTable {
         })
     }
 
-    /// Checks the settings that must not be zero.
+    /// Checks the ranges of the numbers.
     fn check_numbers(&self, name: &str, errors: &mut Vec<ConfigError>) {
         let numbers = [
-            ("connections", self.connections as u64),
-            ("calls_per_process", self.calls_per_process),
-            ("start_seconds", self.start_seconds),
-            ("silence_seconds", self.silence_seconds),
+            ("connections", self.connections as u64, 1),
+            ("calls_per_process", self.calls_per_process, 1),
+            ("idle_seconds", self.idle_seconds, 0),
+            ("start_seconds", self.start_seconds, 1),
+            ("queue_seconds", self.queue_seconds, 0),
+            ("silence_seconds", self.silence_seconds, 1),
         ];
-        for (setting, _) in numbers.into_iter().filter(|(_, value)| *value == 0) {
+        for (setting, value, least) in numbers {
+            if !(least..=MAX_NUMBER).contains(&value) {
+                errors.push(ConfigError::Value {
+                    backend: name.to_owned(),
+                    setting: setting.to_owned(),
+                    why: format!("expected a number from {least} to {MAX_NUMBER}, not {value}"),
+                });
+            }
+        }
+    }
+
+    fn dialect(&self, name: &str, errors: &mut Vec<ConfigError>) -> Option<Dialect> {
+        let revision = self.revision.as_ref()?;
+        let is_revision = |dialect: &Dialect| !matches!(dialect, Dialect::Draft(_));
+        let found = Dialect::from_name(revision).filter(is_revision);
+        if found.is_none() {
+            let names = Dialect::all().filter(is_revision).map(Dialect::name);
             errors.push(ConfigError::Value {
                 backend: name.to_owned(),
-                setting: setting.to_owned(),
-                why: "expected a number greater than zero".to_owned(),
+                setting: "revision".to_owned(),
+                why: format!(
+                    "expected one of {}, not {revision:?}",
+                    names.collect::<Vec<_>>().join(", ")
+                ),
             });
         }
+        found
     }
 
     fn transport(&self, name: &str, errors: &mut Vec<ConfigError>) -> Option<Transport> {
@@ -450,6 +496,9 @@ impl BackendTable {
                 }
                 if self.oauth.is_some() {
                     errors.push(misplaced("oauth", "url"));
+                }
+                if self.exclusive {
+                    errors.push(misplaced("exclusive", "url"));
                 }
                 Some(Transport::Process {
                     program: program.clone(),

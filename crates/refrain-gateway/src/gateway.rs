@@ -1,20 +1,21 @@
 //! [`Gateway`]: the backends of one process, and their entries in its server.
 
 use crate::backend::{Backend, StartError};
-use crate::catalog::{Listing, OfferedNames};
+use crate::catalog::{Availability, Listing, OfferedNames, is_denied};
 use crate::config::{CheckedGateway, GatewayTable, Unavailable};
 use crate::metrics::GatewayMetrics;
 use crate::pool::ConnectionLimits;
 use crate::service::{self, Service, ServiceError};
-use crate::support::AskSupport;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use refrain::server::{BuildError, Changes, Server, ServerBuilder};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::pin::pin;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 /// How often idle connections are looked for.
 const CLOSE_IDLE_EVERY: Duration = Duration::from_secs(5);
@@ -33,6 +34,14 @@ pub enum GatewayError {
         backend: String,
         /// The reason.
         source: Box<refrain::client::Error>,
+    },
+    /// A backend did not list its entries in time.
+    #[error("backend {backend} did not list its entries within {} seconds", limit.as_secs())]
+    ListTimeout {
+        /// The backend.
+        backend: String,
+        /// The limit.
+        limit: Duration,
     },
     /// Two backends offer the same name.
     #[error(
@@ -66,6 +75,10 @@ impl GatewayError {
                 backend: backend.spec.name.clone(),
                 source: Box::new(source),
             },
+            ServiceError::Timeout(limit) => Self::ListTimeout {
+                backend: backend.spec.name.clone(),
+                limit,
+            },
         }
     }
 }
@@ -77,9 +90,18 @@ pub struct Gateway {
     metrics: Arc<GatewayMetrics>,
     table: GatewayTable,
     /// The registered entries by backend.
-    offered: Mutex<BTreeMap<String, OfferedNames>>,
+    offered: Mutex<BTreeMap<String, Offered>>,
     started: Mutex<Vec<StartedBackend>>,
     tasks: Mutex<JoinSet<()>>,
+    /// Becomes true when the gateway stops.
+    stopping: watch::Sender<bool>,
+}
+
+/// The registered entries of a backend.
+struct Offered {
+    names: OfferedNames,
+    listing: Listing,
+    availability: Availability,
 }
 
 struct StartedBackend {
@@ -103,6 +125,7 @@ impl Gateway {
             offered: Mutex::default(),
             started: Mutex::default(),
             tasks: Mutex::default(),
+            stopping: watch::Sender::default(),
         })
     }
 
@@ -116,36 +139,41 @@ impl Gateway {
     pub async fn connect(&self, all_required: bool) -> Result<ServerBuilder, GatewayError> {
         let starting = self.backends.iter().map(async |backend| {
             let slot = self.limits.try_acquire(&backend.spec, None).ok();
-            let mut service = Service::connect(backend, slot, AskSupport::ALL).await?;
-            let listing = service.list().await?;
-            Ok::<_, ServiceError>((service, listing))
+            Service::start(backend, slot).await
         });
-        let mut offered: BTreeMap<String, OfferedNames> = BTreeMap::new();
+        let mut offered: BTreeMap<String, Offered> = BTreeMap::new();
         let mut entries = Vec::new();
         let mut started = Vec::new();
         for (backend, result) in self.backends.iter().zip(join_all(starting).await) {
             let service = match result {
-                Ok(service) => Some(service),
+                Ok((service, listing)) => {
+                    let (added, names) = listing.offer(backend, Availability::Up);
+                    check_collisions(&offered, backend, &names)?;
+                    let new = Offered {
+                        names,
+                        listing,
+                        availability: Availability::Up,
+                    };
+                    offered.insert(backend.spec.name.clone(), new);
+                    entries.push(added);
+                    Some(service)
+                }
                 Err(error) if all_required => return Err(GatewayError::of(backend, error)),
                 Err(error) => {
                     tracing::warn!(backend = backend.spec.name, %error, "backend is down");
                     None
                 }
             };
-            if let Some((_, listing)) = &service {
-                let (added, names) = listing.offer(backend);
-                check_collisions(&offered, backend, &names)?;
-                offered.insert(backend.spec.name.clone(), names);
-                entries.push(added);
-            }
             started.push(StartedBackend {
                 backend: backend.clone(),
-                service: service.map(|(service, _)| service),
+                service,
             });
         }
         let builder = named_builder(&started)
+            // The same at all gateways, whether or not the backend was up when they started.
+            .audience("refrain-gateway")
             .register_metrics(self.metrics.registry())
-            .peers(self.table.peers.iter().map(|peer| peer.as_str()));
+            .peers(&self.table.peers);
         *self.started.lock() = started;
         *self.offered.lock() = offered;
         Ok(entries.into_iter().fold(builder, ServerBuilder::register))
@@ -155,13 +183,15 @@ impl Gateway {
     pub fn start(self: &Arc<Self>, server: &Server) {
         for started in std::mem::take(&mut *self.started.lock()) {
             let StartedBackend { backend, service } = started;
-            let running = service::run(self.clone(), backend, server.clone(), service);
+            let stopping = self.stopping.subscribe();
+            let running = service::run(self.clone(), backend, server.clone(), service, stopping);
             self.tasks.lock().spawn(running);
         }
-        let gateway = self.clone();
+        let (gateway, mut stopping) = (self.clone(), self.stopping.subscribe());
         self.tasks.lock().spawn(async move {
-            loop {
-                sleep(CLOSE_IDLE_EVERY).await;
+            let stopped = stopping.wait_for(|stopping| *stopping);
+            let mut stopped = pin!(stopped);
+            while timeout(CLOSE_IDLE_EVERY, &mut stopped).await.is_err() {
                 for backend in &gateway.backends {
                     backend.pool.close_idle();
                 }
@@ -171,14 +201,25 @@ impl Gateway {
 
     /// Closes all connections, and waits for that. Calls in flight lose their backend.
     pub async fn stop(&self) {
-        let mut tasks = std::mem::take(&mut *self.tasks.lock());
-        tasks.shutdown().await;
+        self.stopping.send_replace(true);
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        tasks.join_all().await;
+        let started = std::mem::take(&mut *self.started.lock());
+        let services = started.into_iter().filter_map(|started| started.service);
+        join_all(services.map(Service::close)).await;
         join_all(self.backends.iter().map(|backend| backend.pool.close())).await;
+        self.limits.closed().await;
     }
 
-    /// Replaces the registered entries of a backend. An invalid list changes nothing.
-    pub(crate) fn register(&self, backend: &Arc<Backend>, server: &Server, listing: &Listing) {
-        if let Err(error) = self.try_register(backend, server, listing) {
+    /// Replaces the registered entries of a backend. A list with a name of another backend changes nothing.
+    pub(crate) fn register(
+        &self,
+        backend: &Arc<Backend>,
+        server: &Server,
+        listing: Listing,
+        availability: Availability,
+    ) {
+        if let Err(error) = self.try_register(backend, server, listing, availability) {
             tracing::error!(backend = backend.spec.name, %error, "failed to register backend");
         }
     }
@@ -187,43 +228,68 @@ impl Gateway {
         &self,
         backend: &Arc<Backend>,
         server: &Server,
-        listing: &Listing,
+        listing: Listing,
+        availability: Availability,
     ) -> Result<(), GatewayError> {
         let mut offered = self.offered.lock();
-        let (added, names) = listing.offer(backend);
+        let (added, names) = listing.offer(backend, availability);
         check_collisions(&offered, backend, &names)?;
-        let before = offered.get(&backend.spec.name).cloned().unwrap_or_default();
-        let changed = server.change(before.remove(added));
+        let name = &backend.spec.name;
+        let changes = match offered.get(name) {
+            Some(before) => before.names.remove(added),
+            None => added,
+        };
+        let changed = server.change(changes);
         changed.map_err(|source| GatewayError::Entry {
-            backend: backend.spec.name.clone(),
+            backend: name.clone(),
             source,
         })?;
-        offered.insert(backend.spec.name.clone(), names);
+        let new = Offered {
+            names,
+            listing,
+            availability,
+        };
+        offered.insert(name.clone(), new);
         Ok(())
     }
 
     /// Whether a backend offers the resource at this URI, by itself or by a template.
     pub(crate) fn offers_resource(&self, backend: &Backend, uri: &str) -> bool {
         let offered = self.offered.lock();
-        let Some(names) = offered.get(&backend.spec.name) else {
+        let Some(Offered { names, .. }) = offered.get(&backend.spec.name) else {
             return false;
         };
-        let literal = |template: &str| template.split('{').next().unwrap_or_default().to_owned();
-        let mut templates = names.templates.iter();
-        names.resources.contains(uri) || templates.any(|it| uri.starts_with(&literal(it)))
+        let starts_with = |template: &String| {
+            let literal = template.split('{').next().unwrap_or_default();
+            !literal.is_empty() && uri.starts_with(literal)
+        };
+        let is_offered = names.resources.contains(uri) || names.templates.iter().any(starts_with);
+        is_offered && !is_denied(&backend.spec, uri)
     }
 
-    /// Removes the entries of a backend that is down, if the configuration says so.
-    pub(crate) fn set_down(&self, backend: &Backend, server: &Server) {
-        if self.table.unavailable == Unavailable::List {
-            return;
-        }
-        let removed = self.offered.lock().remove(&backend.spec.name);
-        let Some(removed) = removed else {
+    /// Marks the entries of a backend that is down as unavailable, or removes them, as the configuration says.
+    pub(crate) fn set_down(&self, backend: &Arc<Backend>, server: &Server) {
+        let mut offered = self.offered.lock();
+        let Some(entry) = offered.get_mut(&backend.spec.name) else {
             return;
         };
-        if let Err(error) = server.change(removed.remove(Changes::new())) {
-            tracing::error!(backend = backend.spec.name, %error, "failed to hide backend");
+        if entry.availability == Availability::Down {
+            return;
+        }
+        entry.availability = Availability::Down;
+        match self.table.unavailable {
+            Unavailable::List => {
+                let listing = std::mem::take(&mut entry.listing);
+                drop(offered);
+                self.register(backend, server, listing, Availability::Down);
+            }
+            Unavailable::Hide => {
+                let changed = server.change(entry.names.remove(Changes::new()));
+                offered.remove(&backend.spec.name);
+                if let Err(error) = changed {
+                    tracing::error!(backend = backend.spec.name, %error, "failed to hide backend");
+                }
+            }
         }
     }
 }
@@ -253,7 +319,7 @@ fn named_builder(started: &[StartedBackend]) -> ServerBuilder {
 }
 
 fn check_collisions(
-    offered: &BTreeMap<String, OfferedNames>,
+    offered: &BTreeMap<String, Offered>,
     backend: &Backend,
     names: &OfferedNames,
 ) -> Result<(), GatewayError> {
@@ -261,7 +327,7 @@ fn check_collisions(
         .iter()
         .filter(|(name, _)| **name != backend.spec.name);
     for (other, theirs) in others {
-        if let Some((kind, name)) = names.collision(theirs) {
+        if let Some((kind, name)) = names.collision(&theirs.names) {
             return Err(GatewayError::Collision {
                 first: other.clone(),
                 second: backend.spec.name.clone(),

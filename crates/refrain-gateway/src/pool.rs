@@ -6,11 +6,16 @@
 //! | shared: a server on HTTP | all calls of one owner | its messages are in the response of their call |
 //!
 //! Invariants: a connection never changes its owner, except that a prewarmed one gets its first; a connection whose call
-//! was abandoned is closed, unless the backend keeps state for its owner.
+//! was abandoned is closed, unless the backend keeps state for its owner; a connection with state is never closed to make
+//! room for another, and its process is never restarted under the same handle.
 
 mod limits;
+mod shared;
 
 pub(crate) use limits::{ConnectionLimits, Slot};
+
+use limits::LimitReached;
+use shared::SharedConnection;
 
 use crate::backend::StartError;
 use crate::config::{BackendSpec, Sessions};
@@ -23,8 +28,6 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::Handle;
-use tokio::sync::OnceCell;
 use tokio::time::timeout_at;
 
 /// The caller, or the handle, that a connection belongs to.
@@ -78,8 +81,9 @@ struct PoolState {
     /// Free exclusive connections, the least recently used first.
     idle: Vec<Connection>,
     /// Prewarmed connections, which have no owner yet.
-    spare: Vec<(AskSupport, Client, Slot)>,
-    spares_starting: usize,
+    spare: Vec<SpareConnection>,
+    /// One entry for each prewarmed connection that is being started.
+    spares_starting: Vec<AskSupport>,
     shared: Vec<Arc<SharedConnection>>,
     /// The owners of connections in use, one entry per connection.
     busy: Vec<Owner>,
@@ -95,22 +99,29 @@ struct Connection {
     slot: Slot,
 }
 
-struct SharedConnection {
-    key: ConnectionKey,
-    client: OnceCell<(Client, Slot)>,
-    state: Mutex<SharedState>,
-}
-
-struct SharedState {
-    users: usize,
-    idle_since: Instant,
+struct SpareConnection {
+    support: AskSupport,
+    client: Client,
+    started: Instant,
+    slot: Slot,
 }
 
 /// The right to use a connection. Dropping it without [`finish`](Self::finish) means that the call was abandoned.
 pub(crate) struct Lease {
     pool: Arc<Pool>,
     held: Option<Held>,
-    is_reusable: bool,
+    end: LeaseEnd,
+}
+
+/// What happens to the connection of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseEnd {
+    /// The call was abandoned: it may still run at the backend.
+    Abandoned,
+    /// The connection has no request in flight.
+    Finished,
+    /// The connection failed.
+    Broken,
 }
 
 enum Held {
@@ -122,9 +133,10 @@ enum Attempt {
     Leased(Held),
     /// Start a connection with this slot.
     Start(Slot),
+    /// Use the shared connection of the owner.
+    Share,
     /// The session of a handle has ended.
     Ended,
-    Wait,
 }
 
 impl Pool {
@@ -148,7 +160,31 @@ impl Pool {
         self: &Arc<Self>,
         key: ConnectionKey,
     ) -> Result<Lease, AcquireError> {
-        let deadline = tokio::time::Instant::now() + self.spec.queue;
+        match self.retry(|| self.attempt(&key)).await? {
+            Attempt::Leased(held) => Ok(self.lease(held)),
+            Attempt::Start(slot) => self.start(key, slot).await,
+            Attempt::Share => self.acquire_shared(key).await,
+            Attempt::Ended => Err(AcquireError::SessionEnded),
+        }
+    }
+
+    /// Starts the connection of a new handle.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        owner: Owner,
+        support: AskSupport,
+    ) -> Result<(), AcquireError> {
+        let slot = self.retry(|| self.slot(&owner.principal)).await?;
+        self.state.lock().busy.push(owner.clone());
+        let lease = self.start(ConnectionKey { owner, support }, slot).await?;
+        lease.finish();
+        Ok(())
+    }
+
+    /// Repeats an attempt whenever a connection becomes free, until the queue time has passed.
+    async fn retry<T>(&self, attempt: impl Fn() -> Option<T>) -> Result<T, AcquireError> {
+        let waited = self.spec.queue;
+        let deadline = tokio::time::Instant::now() + waited;
         loop {
             let mut freed = pin!(self.limits.freed());
             // Enabled before the attempt, so that no notification is missed.
@@ -156,22 +192,14 @@ impl Pool {
             if self.state.lock().is_closed {
                 return Err(AcquireError::Closed);
             }
-            if self.connector.is_shared() == Some(true) {
-                return self.acquire_shared(key).await;
+            if let Some(done) = attempt() {
+                return Ok(done);
             }
-            match self.attempt(&key) {
-                Attempt::Leased(held) => return Ok(self.lease(held)),
-                Attempt::Start(slot) => return self.start(key, slot).await,
-                Attempt::Ended => return Err(AcquireError::SessionEnded),
-                Attempt::Wait => {}
-            }
-            let waited = self.spec.queue;
-            timeout_at(deadline, freed)
-                .await
-                .map_err(|_| AcquireError::Busy {
-                    backend: self.spec.name.clone(),
-                    waited,
-                })?;
+            let in_time = timeout_at(deadline, freed).await;
+            in_time.map_err(|_| AcquireError::Busy {
+                backend: self.spec.name.clone(),
+                waited,
+            })?;
         }
     }
 
@@ -179,108 +207,102 @@ impl Pool {
         Lease {
             pool: self.clone(),
             held: Some(held),
-            is_reusable: false,
+            end: LeaseEnd::Abandoned,
         }
     }
 
-    /// Takes an idle or prewarmed connection, or the right to start one.
-    fn attempt(self: &Arc<Self>, key: &ConnectionKey) -> Attempt {
+    /// Takes an idle or prewarmed connection, or the right to start one. `None` if the call must wait.
+    fn attempt(self: &Arc<Self>, key: &ConnectionKey) -> Option<Attempt> {
+        if self.connector.is_shared() == Some(true) {
+            return Some(Attempt::Share);
+        }
         let mut state = self.state.lock();
+        let exited = state.take_exited();
         if let Some(at) = state.idle.iter().rposition(|idle| idle.key == *key) {
             let connection = state.idle.remove(at);
             state.busy.push(key.owner.clone());
-            return Attempt::Leased(Held::Exclusive(connection));
+            return Some(Attempt::Leased(Held::Exclusive(connection)));
         }
-        let keeps_state = self.spec.sessions != Sessions::None;
-        if keeps_state && state.busy.contains(&key.owner) {
-            return Attempt::Wait;
+        if self.keeps_state() && state.busy.contains(&key.owner) {
+            return None;
         }
         if key.owner.handle.is_some() {
-            return Attempt::Ended;
+            return Some(Attempt::Ended);
         }
-        let matches = |(support, _, _): &(AskSupport, Client, Slot)| *support == key.support;
-        if let Some(at) = state.spare.iter().position(matches)
-            && state.spare[at].2.assign(&key.owner.principal)
+        let spare = state.spare.iter().position(|spare| spare.support == key.support);
+        if let Some(at) = spare
+            && state.spare[at].slot.assign(&key.owner.principal)
         {
-            let (_, client, slot) = state.spare.remove(at);
+            let SpareConnection { client, slot, .. } = state.spare.remove(at);
             state.busy.push(key.owner.clone());
             drop(state);
             self.prewarm(key.support);
-            return Attempt::Leased(Held::Exclusive(Connection::new(key.clone(), client, slot)));
+            let connection = Connection::new(key.clone(), client, slot);
+            return Some(Attempt::Leased(Held::Exclusive(connection)));
         }
+        // Before the lock is released, so that a concurrent call of the same owner waits.
+        state.busy.push(key.owner.clone());
         drop(state);
-        match self.slot(&key.owner.principal) {
-            Some(slot) => {
-                self.state.lock().busy.push(key.owner.clone());
-                Attempt::Start(slot)
-            }
-            None => Attempt::Wait,
+        // Their slots are free now.
+        drop(exited);
+        let slot = self.slot(&key.owner.principal);
+        if slot.is_none() {
+            self.state.lock().free(&key.owner);
         }
+        slot.map(Attempt::Start)
     }
 
-    /// Starts the connection of a handle.
-    pub(crate) async fn open(
-        self: &Arc<Self>,
-        owner: Owner,
-        support: AskSupport,
-    ) -> Result<(), AcquireError> {
-        let Some(slot) = self.slot(&owner.principal) else {
-            let (backend, waited) = (self.spec.name.clone(), Duration::ZERO);
-            return Err(AcquireError::Busy { backend, waited });
-        };
-        self.state.lock().busy.push(owner.clone());
-        let lease = self.start(ConnectionKey { owner, support }, slot).await?;
-        lease.finish();
-        Ok(())
+    /// Whether the backend keeps state between calls of one owner.
+    fn keeps_state(&self) -> bool {
+        self.spec.sessions != Sessions::None
     }
 
-    /// A slot for a new connection. Closes the connection that was idle longest, here or at another backend, if that helps.
+    /// A slot for a new connection. If a limit is reached, closes the connection that was idle longest among those that
+    /// count for this limit.
     fn slot(self: &Arc<Self>, principal: &Principal) -> Option<Slot> {
         loop {
-            match self.limits.try_acquire(&self.spec, Some(principal)) {
+            let reached = match self.limits.try_acquire(&self.spec, Some(principal)) {
                 Ok(slot) => return Some(slot),
-                Err(full) if full.is_of_caller() => {
-                    if !self.evict(Some(principal)) {
-                        return None;
-                    }
-                }
-                Err(full) if full.is_of_backend() => {
-                    if !self.evict(None) {
-                        return None;
-                    }
-                }
-                Err(_) => {
-                    if !self.limits.pools().iter().any(|pool| pool.evict(None)) {
-                        return None;
-                    }
-                }
-            }
+                Err(reached) => reached,
+            };
+            let (pools, owner) = match reached {
+                LimitReached::Closing => return None,
+                LimitReached::Caller => (self.limits.pools(), Some(principal)),
+                LimitReached::Backend => (vec![self.clone()], None),
+                LimitReached::Total => (self.limits.pools(), None),
+            };
+            let idle = pools.iter().filter_map(|pool| {
+                let since = pool.state.lock().oldest(pool.keeps_state(), owner)?.0;
+                Some((since, pool))
+            });
+            let (_, pool) = idle.min_by_key(|(since, _)| *since)?;
+            pool.evict(owner);
         }
     }
 
-    /// Closes the connection that was idle longest, of this principal or of any. Returns whether there was one.
-    fn evict(&self, principal: Option<&Principal>) -> bool {
-        if self.spec.sessions == Sessions::Handle {
-            return false;
-        }
+    /// Closes the connection that was idle longest, of this principal or of any.
+    fn evict(&self, owner: Option<&Principal>) {
         let mut state = self.state.lock();
-        if principal.is_none()
-            && let Some((_, client, _slot)) = state.spare.pop()
-        {
-            drop(state);
-            close(client);
-            return true;
+        let Some((_, idle)) = state.oldest(self.keeps_state(), owner) else {
+            return;
+        };
+        match idle {
+            Idle::Exclusive(at) => {
+                let connection = state.idle.remove(at);
+                drop(state);
+                self.close_connection(connection);
+            }
+            Idle::Spare(at) => {
+                let spare = state.spare.remove(at);
+                drop(state);
+                self.limits.close(spare.client, Some(spare.slot));
+            }
+            Idle::Shared(at) => {
+                let connection = state.shared.remove(at);
+                drop(state);
+                self.close_shared(connection);
+            }
         }
-        let is_of = |idle: &Connection| {
-            principal.is_none_or(|principal| idle.key.owner.principal == *principal)
-        };
-        let Some(at) = state.idle.iter().position(is_of) else {
-            return false;
-        };
-        let connection = state.idle.remove(at);
-        drop(state);
-        connection.close();
-        true
     }
 
     async fn start(
@@ -299,82 +321,33 @@ impl Pool {
         Ok(self.lease(Held::Exclusive(Connection::new(key, client, slot))))
     }
 
-    async fn acquire_shared(self: &Arc<Self>, key: ConnectionKey) -> Result<Lease, AcquireError> {
-        let connection = self.shared(key);
-        connection.state.lock().users += 1;
-        let lease = self.lease(Held::Shared(connection.clone()));
-        let deadline = tokio::time::Instant::now() + self.spec.queue;
-        let started = connection.client.get_or_try_init(async || {
-            let slot = self.shared_slot(&connection.key, deadline).await?;
-            let client = self.connector.connect(connection.key.support).await?;
-            Ok::<_, AcquireError>((client, slot))
-        });
-        started.await?;
-        Ok(lease)
-    }
-
-    async fn shared_slot(
-        self: &Arc<Self>,
-        key: &ConnectionKey,
-        deadline: tokio::time::Instant,
-    ) -> Result<Slot, AcquireError> {
-        loop {
-            let mut freed = pin!(self.limits.freed());
-            freed.as_mut().enable();
-            self.close_idle_shared(Duration::ZERO, Some(key));
-            if let Some(slot) = self.slot(&key.owner.principal) {
-                return Ok(slot);
-            }
-            let waited = self.spec.queue;
-            timeout_at(deadline, freed)
-                .await
-                .map_err(|_| AcquireError::Busy {
-                    backend: self.spec.name.clone(),
-                    waited,
-                })?;
-        }
-    }
-
-    fn shared(&self, key: ConnectionKey) -> Arc<SharedConnection> {
-        let mut state = self.state.lock();
-        if let Some(found) = state.shared.iter().find(|shared| shared.key == key) {
-            return found.clone();
-        }
-        let connection = Arc::new(SharedConnection {
-            key,
-            client: OnceCell::new(),
-            state: Mutex::new(SharedState {
-                users: 0,
-                idle_since: Instant::now(),
-            }),
-        });
-        state.shared.push(connection.clone());
-        connection
-    }
-
-    /// Starts prewarmed connections in the background, up to the configured number.
+    /// Starts prewarmed connections for callers with this support in the background, up to the configured number.
     pub(crate) fn prewarm(self: &Arc<Self>, support: AskSupport) {
-        if self.connector.is_shared() != Some(false) || self.spec.sessions != Sessions::None {
+        if self.connector.is_shared() != Some(false) || self.keeps_state() {
             return;
         }
         let mut state = self.state.lock();
-        let count = state.spare.len() + state.spares_starting;
+        let spare = state.spare.iter().map(|spare| spare.support);
+        let all = spare.chain(state.spares_starting.iter().copied());
+        let count = all.filter(|it| *it == support).count();
         if state.is_closed || count >= self.spec.prewarm {
             return;
         }
         let Ok(slot) = self.limits.try_acquire(&self.spec, None) else {
             return;
         };
-        state.spares_starting += 1;
+        state.spares_starting.push(support);
         drop(state);
         let pool = self.clone();
         tokio::spawn(async move {
             let started = pool.connector.connect(support).await;
             let mut state = pool.state.lock();
-            state.spares_starting -= 1;
+            if let Some(at) = state.spares_starting.iter().position(|it| *it == support) {
+                state.spares_starting.swap_remove(at);
+            }
+            drop(state);
             match started {
-                Ok(client) if state.is_closed => close(client),
-                Ok(client) => state.spare.push((support, client, slot)),
+                Ok(client) => pool.add_spare(support, client, slot),
                 Err(error) => {
                     tracing::debug!(backend = pool.spec.name, %error, "failed to prewarm connection");
                 }
@@ -385,52 +358,43 @@ impl Pool {
     /// Adds a connection that has served no call, for the next caller with this support.
     pub(crate) fn add_spare(&self, support: AskSupport, client: Client, slot: Slot) {
         let mut state = self.state.lock();
-        match state.is_closed || self.spec.prewarm == 0 {
-            true => close(client),
-            false => state.spare.push((support, client, slot)),
+        let is_useful = self.connector.is_shared() == Some(false) && !self.keeps_state();
+        let is_wanted = is_useful && self.spec.prewarm > 0 && !state.is_closed;
+        match is_wanted {
+            false => self.limits.close(client, Some(slot)),
+            true => state.spare.push(SpareConnection {
+                support,
+                client,
+                started: Instant::now(),
+                slot,
+            }),
         }
+        drop(state);
+        self.limits.notify();
     }
 
-    fn release(&self, held: Held, is_finished: bool) {
+    fn release(&self, held: Held, end: LeaseEnd) {
         match held {
-            Held::Shared(connection) => {
-                let mut state = connection.state.lock();
-                state.users -= 1;
-                state.idle_since = Instant::now();
-                let is_unused = state.users == 0 && connection.client.get().is_none();
-                drop(state);
-                if is_unused {
-                    self.forget_shared(&connection);
-                }
-            }
+            Held::Shared(connection) => self.release_shared(&connection, end),
             Held::Exclusive(mut connection) => {
                 connection.calls += 1;
                 connection.idle_since = Instant::now();
-                let keeps_state = self.spec.sessions != Sessions::None;
+                let is_finished = end == LeaseEnd::Finished;
+                let is_fresh = is_finished && connection.calls < self.spec.calls_per_process;
                 let is_reusable =
-                    keeps_state || (is_finished && connection.calls < self.spec.calls_per_process);
+                    (self.keeps_state() || is_fresh) && !connection.client.has_exited();
                 let mut state = self.state.lock();
                 state.free(&connection.key.owner);
                 match is_reusable && !state.is_closed {
                     true => state.idle.push(connection),
                     false => {
                         drop(state);
-                        connection.close();
+                        self.close_connection(connection);
                     }
                 }
             }
         }
         self.limits.notify();
-    }
-
-    /// Removes a shared connection that could not be started and has no user.
-    fn forget_shared(&self, connection: &Arc<SharedConnection>) {
-        let mut state = self.state.lock();
-        if connection.state.lock().users == 0 {
-            state
-                .shared
-                .retain(|shared| !Arc::ptr_eq(shared, connection));
-        }
     }
 
     /// Closes connections that were idle for too long.
@@ -442,27 +406,15 @@ impl Pool {
             .extract_if(.., |connection| connection.idle_since.elapsed() >= idle)
             .collect();
         drop(state);
-        expired.into_iter().for_each(Connection::close);
-        self.close_idle_shared(idle, None);
+        expired
+            .into_iter()
+            .for_each(|connection| self.close_connection(connection));
+        self.close_idle_shared(idle);
     }
 
-    /// Closes shared connections without users, except the one with this key.
-    fn close_idle_shared(&self, idle: Duration, except: Option<&ConnectionKey>) {
-        let mut state = self.state.lock();
-        let is_idle = |shared: &mut Arc<SharedConnection>| {
-            let state = shared.state.lock();
-            let is_other = except.is_none_or(|key| *key != shared.key);
-            state.users == 0 && is_other && state.idle_since.elapsed() >= idle
-        };
-        let expired: Vec<_> = state.shared.extract_if(.., is_idle).collect();
-        drop(state);
-        for shared in expired {
-            if let Some((client, _slot)) =
-                Arc::into_inner(shared).and_then(|it| it.client.into_inner())
-            {
-                close(client);
-            }
-        }
+    fn close_connection(&self, connection: Connection) {
+        let Connection { client, slot, .. } = connection;
+        self.limits.close(client, Some(slot));
     }
 
     /// Closes all idle connections and waits for that. Connections in use are closed when their calls end.
@@ -480,11 +432,8 @@ impl Pool {
         let spare = std::mem::take(&mut state.spare).into_iter();
         let shared = std::mem::take(&mut state.shared).into_iter();
         let idle = idle.map(|connection| connection.client);
-        let spare = spare.map(|(_, client, _)| client);
-        let shared = shared.filter_map(|shared| {
-            let (client, _slot) = Arc::into_inner(shared)?.client.into_inner()?;
-            Some(client)
-        });
+        let spare = spare.map(|spare| spare.client);
+        let shared = shared.filter_map(shared::into_client);
         idle.chain(spare).chain(shared).collect()
     }
 }
@@ -495,6 +444,38 @@ impl PoolState {
             self.busy.swap_remove(at);
         }
     }
+
+    /// Removes the free connections whose process has exited.
+    fn take_exited(&mut self) -> Vec<Connection> {
+        self.spare.retain(|spare| !spare.client.has_exited());
+        let has_exited = |idle: &mut Connection| idle.client.has_exited();
+        self.idle.extract_if(.., has_exited).collect()
+    }
+
+    /// The connection that may be closed first, and since when it is idle.
+    fn oldest(&self, keeps_state: bool, owner: Option<&Principal>) -> Option<(Instant, Idle)> {
+        let is_of = |key: &ConnectionKey| {
+            !keeps_state && owner.is_none_or(|owner| key.owner.principal == *owner)
+        };
+        let idle = self.idle.iter().enumerate();
+        let idle = idle
+            .filter(|(_, idle)| is_of(&idle.key))
+            .map(|(at, idle)| (idle.idle_since, Idle::Exclusive(at)));
+        let spare = self.spare.iter().enumerate().filter(|_| owner.is_none());
+        let spare = spare.map(|(at, spare)| (spare.started, Idle::Spare(at)));
+        let shared = self.shared.iter().enumerate();
+        let shared = shared
+            .filter(|(_, shared)| is_of(&shared.key))
+            .filter_map(|(at, shared)| Some((shared.idle_since()?, Idle::Shared(at))));
+        idle.chain(spare).chain(shared).min_by_key(|(since, _)| *since)
+    }
+}
+
+/// The position of a connection without a call.
+enum Idle {
+    Exclusive(usize),
+    Spare(usize),
+    Shared(usize),
 }
 
 /// Frees the owner if the connection cannot be started.
@@ -522,48 +503,32 @@ impl Connection {
             slot,
         }
     }
-
-    fn close(self) {
-        let Self { client, slot, .. } = self;
-        close(client);
-        drop(slot);
-    }
-}
-
-/// Closes a connection in the background.
-fn close(client: Client) {
-    if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(client.close());
-    }
 }
 
 impl Lease {
     pub(crate) fn client(&self) -> &Client {
         match &self.held {
             Some(Held::Exclusive(connection)) => &connection.client,
-            Some(Held::Shared(connection)) => {
-                let started = connection.client.get();
-                &started.expect("a lease is returned after the start").0
-            }
+            Some(Held::Shared(connection)) => connection.client(),
             None => unreachable!("only drop takes the connection"),
         }
     }
 
-    /// Marks the call as completed, so that the connection can be used again.
+    /// Ends the lease after a completed call, so that the connection can be used again.
     pub(crate) fn finish(mut self) {
-        self.is_reusable = true;
+        self.end = LeaseEnd::Finished;
     }
 
-    /// Whether the connection can be used again if the lease is dropped now.
-    pub(crate) fn set_reusable(&mut self, is_reusable: bool) {
-        self.is_reusable = is_reusable;
+    /// Sets what happens to the connection if the lease is dropped now.
+    pub(crate) fn set_end(&mut self, end: LeaseEnd) {
+        self.end = end;
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.pool.release(held, self.is_reusable);
+            self.pool.release(held, self.end);
         }
     }
 }

@@ -4,23 +4,31 @@
 //! | --- | --- | --- |
 //! | connecting | the backend is down or has not been listed | listed, or a pause |
 //! | watching | a connection that serves no calls receives the backend's changes | listed again, or connecting |
-//! | unwatched | the backend announces no changes | connecting, when a start of it has failed |
+//! | unwatched | the backend announces no changes | connecting, when a start or a ping has failed |
 
 use crate::backend::{Backend, StartError};
-use crate::catalog::Listing;
+use crate::catalog::{Availability, Listing};
 use crate::gateway::Gateway;
-use crate::pool::Slot;
+use crate::pool::{Connect, Slot};
 use crate::support::AskSupport;
+use futures_util::FutureExt;
 use refrain::client::wire::Filter;
 use refrain::client::{ChangeStream, Client, Error, ServerChange};
 use refrain::server::Server;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 /// The pause between two looks at a backend that announces no changes, and between two starts of one that is down.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The pause between two pings of an HTTP server that announces no changes, and how long it may take to respond.
+const PING_EVERY: Duration = Duration::from_secs(5);
+/// The shortest pause between two subscriptions to resources.
+const SUBSCRIBE_EVERY: Duration = Duration::from_millis(250);
+/// The number of resources in one subscription.
+const SUBSCRIBED_RESOURCES: usize = 256;
 /// How long the lists of a new connection may change. Some servers add tools when they know the client's capabilities.
 const SETTLE: Duration = Duration::from_millis(300);
 /// How often such lists are read.
@@ -41,9 +49,24 @@ pub(crate) enum ServiceError {
     Start(#[from] Arc<StartError>),
     #[error("failed to list: {0}")]
     List(#[from] Error),
+    #[error("did not list its entries within {} seconds", .0.as_secs())]
+    Timeout(Duration),
 }
 
 impl Service {
+    /// Connects to a backend and lists it, within its start time.
+    pub(crate) async fn start(
+        backend: &Backend,
+        slot: Option<Slot>,
+    ) -> Result<(Self, Listing), ServiceError> {
+        let mut service = Self::connect(backend, slot, AskSupport::ALL).await?;
+        let limit = backend.spec.start;
+        match timeout(limit, service.list()).await {
+            Ok(listed) => Ok((service, listed?)),
+            Err(_) => Err(ServiceError::Timeout(limit)),
+        }
+    }
+
     pub(crate) async fn connect(
         backend: &Backend,
         slot: Option<Slot>,
@@ -51,21 +74,19 @@ impl Service {
     ) -> Result<Self, ServiceError> {
         let client = backend.connector.connect_service(support).await?;
         let changes = match filter(&client) {
-            Some(filter) => client.listen(&filter).await,
-            None => {
-                return Ok(Self {
-                    client,
-                    changes: None,
-                    slot,
-                });
-            }
+            Some(filter) => match timeout(backend.spec.start, client.listen(&filter)).await {
+                Ok(Ok(changes)) => Some(changes),
+                Ok(Err(error)) => {
+                    tracing::debug!(backend = backend.spec.name, %error, "backend announces no changes");
+                    None
+                }
+                Err(_) => None,
+            },
+            None => None,
         };
-        let changes = changes.inspect_err(|error| {
-            tracing::debug!(backend = backend.spec.name, %error, "backend announces no changes");
-        });
         Ok(Self {
             client,
-            changes: changes.ok(),
+            changes,
             slot,
         })
     }
@@ -124,29 +145,64 @@ pub(crate) async fn run(
     backend: Arc<Backend>,
     server: Server,
     mut service: Option<Service>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    tokio::select! {
+        () = keep_registered(&gateway, &backend, &server, &mut service) => {}
+        _ = stopping.wait_for(|stopping| *stopping) => {}
+    }
+    if let Some(service) = service {
+        service.close().await;
+    }
+}
+
+async fn keep_registered(
+    gateway: &Gateway,
+    backend: &Arc<Backend>,
+    server: &Server,
+    current: &mut Option<Service>,
 ) {
     loop {
-        let connected = match service.take() {
-            Some(service) => Ok(service),
-            None => connect_and_register(&gateway, &backend, &server).await,
-        };
-        match connected {
-            Ok(service) if service.can_change() => {
-                watch(&gateway, &backend, &server, service).await;
-            }
-            Ok(service) => {
-                service.release(&backend);
-                while !backend.connector.is_down() {
+        let service = match current {
+            Some(service) => service,
+            None => match connect_and_register(gateway, backend, server).await {
+                Ok(service) => current.insert(service),
+                Err(error) => {
+                    tracing::debug!(backend = backend.spec.name, %error, "backend is down");
+                    gateway.set_down(backend, server);
                     sleep(LOOK_EVERY).await;
+                    continue;
                 }
-            }
-            Err(error) => {
-                tracing::debug!(backend = backend.spec.name, %error, "backend is down");
-                gateway.set_down(&backend, &server);
+            },
+        };
+        let is_shared = backend.connector.is_shared() == Some(true);
+        let can_change = service.can_change();
+        if can_change {
+            watch_changes(gateway, backend, server, service).await;
+        } else if is_shared {
+            ping(backend, &service.client).await;
+        }
+        let Some(service) = current.take() else {
+            continue;
+        };
+        if can_change || is_shared {
+            gateway.limits.close(service.client, service.slot);
+            sleep(LOOK_EVERY).await;
+        } else {
+            service.release(backend);
+            while !backend.connector.is_down() {
                 sleep(LOOK_EVERY).await;
             }
         }
     }
+}
+
+/// Pings a server until it does not respond.
+async fn ping(backend: &Backend, client: &Client) {
+    while let Ok(Ok(())) = timeout(PING_EVERY, client.ping()).await {
+        sleep(PING_EVERY).await;
+    }
+    tracing::warn!(backend = backend.spec.name, "backend does not respond to pings");
 }
 
 async fn connect_and_register(
@@ -155,18 +211,23 @@ async fn connect_and_register(
     server: &Server,
 ) -> Result<Service, ServiceError> {
     let slot = gateway.limits.try_acquire(&backend.spec, None).ok();
-    let mut service = Service::connect(backend, slot, AskSupport::ALL).await?;
-    let listing = service.list().await?;
-    gateway.register(backend, server, &listing);
+    let (service, listing) = Service::start(backend, slot).await?;
+    gateway.register(backend, server, listing, Availability::Up);
     Ok(service)
 }
 
 /// Passes on the changes of a backend until its connection ends.
-async fn watch(gateway: &Gateway, backend: &Arc<Backend>, server: &Server, mut service: Service) {
+async fn watch_changes(
+    gateway: &Gateway,
+    backend: &Arc<Backend>,
+    server: &Server,
+    service: &mut Service,
+) {
     let (client, changes) = (&service.client, service.changes.take());
     let ended = tokio::select! {
         ended = watch_lists(gateway, backend, server, client, changes) => ended,
         ended = watch_resources(gateway, backend, server, client) => ended,
+        ended = watch_process(client) => ended,
     };
     if let Err(error) = ended {
         tracing::warn!(backend = backend.spec.name, %error, "lost the connection that watches a backend");
@@ -185,12 +246,13 @@ async fn watch_lists(
         return pending().await;
     };
     while changes.next().await?.is_some() {
-        gateway.register(backend, server, &Listing::read(client).await?);
+        let listing = Listing::read(client).await?;
+        gateway.register(backend, server, listing, Availability::Up);
     }
     Ok(())
 }
 
-/// Subscribes to the resources of a backend that clients are subscribed to.
+/// Subscribes to the resources of a backend that clients are subscribed to. A rejected subscription is repeated later.
 async fn watch_resources(
     gateway: &Gateway,
     backend: &Arc<Backend>,
@@ -201,31 +263,63 @@ async fn watch_resources(
         return pending().await;
     }
     let mut subscribed = server.subscribed_resources();
+    let mut updates = None;
     loop {
         let mut uris: Vec<String> = subscribed.uris().into_iter().collect();
         uris.retain(|uri| gateway.offers_resource(backend, uri));
-        let updates = pass_updates(server, client, uris);
+        uris.truncate(SUBSCRIBED_RESOURCES);
+        // The former subscription ends only when the next one has begun.
+        let next = subscribe(client, uris).await.unwrap_or_else(|error| {
+            tracing::warn!(backend = backend.spec.name, %error, "failed to subscribe to resources");
+            None
+        });
+        let former = std::mem::replace(&mut updates, next);
+        if let Some(mut former) = former {
+            while let Some(Ok(Some(change))) = former.next().now_or_never() {
+                announce(server, change);
+            }
+        }
         tokio::select! {
-            ended = updates => return ended,
+            () = pass_updates(server, &mut updates) => {}
             is_open = subscribed.changed() => if !is_open { return Ok(()) },
         }
+        sleep(SUBSCRIBE_EVERY).await;
     }
 }
 
-/// Announces updates of these resources until the subscription ends.
-async fn pass_updates(server: &Server, client: &Client, uris: Vec<String>) -> Result<(), Error> {
+async fn subscribe(client: &Client, uris: Vec<String>) -> Result<Option<ChangeStream>, Error> {
     if uris.is_empty() {
-        return pending().await;
+        return Ok(None);
     }
     let filter = Filter {
         uris,
         ..Filter::default()
     };
-    let mut updates = client.listen(&filter).await?;
-    while let Some(change) = updates.next().await? {
-        if let ServerChange::Resource(uri) = change {
-            server.resource_updated(&uri);
-        }
+    client.listen(&filter).await.map(Some)
+}
+
+/// Announces updates of resources until the subscription ends.
+async fn pass_updates(server: &Server, updates: &mut Option<ChangeStream>) {
+    let Some(updates) = updates else {
+        return pending().await;
+    };
+    while let Ok(Some(change)) = updates.next().await {
+        announce(server, change);
+    }
+    // The backend ended it.
+    sleep(LOOK_EVERY).await;
+}
+
+fn announce(server: &Server, change: ServerChange) {
+    if let ServerChange::Resource(uri) = change {
+        server.resource_updated(&uri);
+    }
+}
+
+/// Waits until the server process has exited.
+async fn watch_process(client: &Client) -> Result<(), Error> {
+    while !client.has_exited() {
+        sleep(LOOK_EVERY).await;
     }
     Ok(())
 }

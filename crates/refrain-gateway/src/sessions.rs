@@ -42,17 +42,26 @@ pub(crate) fn open_tool(backend: &Arc<Backend>) -> Tool {
 }
 
 /// The entry of a tool with the argument for the handle.
-pub(crate) fn with_argument(sent: &AsSent<ToolInfo>) -> Result<AsSent<ToolInfo>, EntryError> {
-    let mut entry: Value = serde_json::from_str(sent.raw().get())?;
-    let schema = &mut entry["inputSchema"];
-    schema["properties"][ARGUMENT] = json!({
+pub(crate) fn with_argument(
+    prefix: &str,
+    sent: &AsSent<ToolInfo>,
+) -> Result<AsSent<ToolInfo>, EntryError> {
+    let mut entry: Map<String, Value> = serde_json::from_str(sent.raw().get())?;
+    let Some(Value::Object(schema)) = entry.get_mut("inputSchema") else {
+        return Err(EntryError::Schema);
+    };
+    let properties = schema.entry("properties").or_insert_with(|| json!({}));
+    let properties = properties.as_object_mut().ok_or(EntryError::Schema)?;
+    let argument = json!({
         "type": "string",
-        "description": "The handle of a session, which the tool open_session returned.",
+        "description": format!("The handle of a session, which the tool {prefix}open_session returned."),
     });
-    match schema["required"].as_array_mut() {
-        Some(required) => required.push(ARGUMENT.into()),
-        None => schema["required"] = json!([ARGUMENT]),
+    if properties.insert(ARGUMENT.to_owned(), argument).is_some() {
+        return Err(EntryError::ArgumentTaken);
     }
+    let required = schema.entry("required").or_insert_with(|| json!([]));
+    let required = required.as_array_mut().ok_or(EntryError::Schema)?;
+    required.push(ARGUMENT.into());
     let raw: Box<RawValue> = to_raw_value(&entry)?;
     Ok(AsSent::read(&raw)?)
 }
@@ -62,6 +71,10 @@ pub(crate) fn with_argument(sent: &AsSent<ToolInfo>) -> Result<AsSent<ToolInfo>,
 pub(crate) enum EntryError {
     #[error("invalid entry: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("its input schema is not that of an object")]
+    Schema,
+    #[error("it has an argument `{ARGUMENT}` already, which sessions = \"handle\" needs")]
+    ArgumentTaken,
     #[error(transparent)]
     Entry(#[from] ReadError),
 }

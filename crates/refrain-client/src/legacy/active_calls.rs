@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | progress | the call that it names |
 //! | log message | the calls in flight if they all belong to one scoped client, otherwise the client that connected |
-//! | ask | none: it does not name its call. A cargo feature passes it to the newest call, as a server of the official conformance suite requires |
+//! | ask | none: it does not name its call. With `allow_unassociated_asks`, the newest call |
 
 use crate::builder::ClientBuilder;
 use crate::notifications::{Notifications, PROGRESS, named_request};

@@ -304,11 +304,13 @@ impl Drop for PipeExchange {
             let cancelled = OutgoingMessage::cancelled(self.id, HeaderMap::new());
             self.shared.try_send(&cancelled.body);
         }
-        // An open ask may belong to another call of the same client. Without one it is rejected.
+        // An open ask may belong to another call of the same client. Without one it stays unanswered: the call is
+        // cancelled, and even an error could make a server go on without the answer.
         for ask in request.open_asks {
             let routes = self.shared.routes.lock();
-            let recipient = routes.newest_call_of(request.scope);
-            self.shared.deliver(routes, recipient, ask);
+            if let recipient @ Recipient::Request(_) = routes.newest_call_of(request.scope) {
+                self.shared.deliver(routes, recipient, ask);
+            }
         }
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! The value of each step is the pending call with the backend's request state, so any gateway can send the next round.
 
-use super::{CallTimer, acquire, call_error, members};
+use super::{CallTimer, ProxiedTarget, acquire, call_error, members};
 use crate::asks::AskForwarder;
 use crate::backend::Backend;
 use crate::metrics::CallOutcome;
-use crate::pool::Owner;
+use crate::pool::{LeaseEnd, Owner};
 use futures_util::future::try_join_all;
 use refrain::client::{CallSpec, Client, ErrorKind, PendingCall, RoundOutcome};
 use refrain::{Cx, Error, Result};
@@ -32,11 +32,19 @@ enum BackendRound {
 
 pub(super) async fn run(
     cx: &Cx,
-    backend: &Backend,
+    target: &ProxiedTarget,
     owner: Owner,
     spec: CallSpec,
 ) -> Result<Map<String, Value>> {
+    let backend = &*target.backend;
     let mut timer = CallTimer::new(backend);
+    if !backend.has_portable_rounds() {
+        timer.outcome = CallOutcome::Unavailable;
+        let name = &backend.spec.name;
+        return Err(Error::msg(format!(
+            "backend {name} has changed its protocol; list its tools again"
+        )));
+    }
     let acquired = acquire(backend, cx, owner).await;
     let (mut lease, support) =
         acquired.inspect_err(|_| timer.outcome = CallOutcome::Unavailable)?;
@@ -46,24 +54,28 @@ pub(super) async fn run(
         .scoped(|builder| asks.clone().handle(builder, support));
     let mut pending = None;
     loop {
-        let sent = cx.step_with_key("round", |key| {
-            let next = match pending.take() {
-                Some(next) => Ok(next),
-                None => client.prepare_with_id(spec.clone(), key),
-            };
-            async {
-                let next = next.map_err(|error| call_error(backend, &error))?;
-                send(backend, &client, next).await
+        lease.set_end(LeaseEnd::Abandoned);
+        let sent = match target.is_repeatable {
+            true => {
+                let send = |key: String| send_next(backend, &client, pending.take(), &spec, key);
+                cx.step_with_key("round", send).await
             }
-        });
-        lease.set_reusable(false);
-        let sent = sent.await;
+            false => {
+                let id = format!("{:016x}", cx.random());
+                let sent = send_next(backend, &client, pending.take(), &spec, id);
+                cx.once("round", sent).await
+            }
+        };
+        let sent = sent.inspect_err(|_| {
+            lease.set_end(LeaseEnd::Broken);
+            timer.outcome = CallOutcome::Lost;
+        })?;
         // Between two rounds the connection has no request in flight.
-        lease.set_reusable(true);
-        let mut next = match sent.inspect_err(|_| timer.outcome = CallOutcome::Lost)? {
+        lease.set_end(LeaseEnd::Finished);
+        let mut next = match sent {
             BackendRound::Complete(result) => {
                 timer.outcome = CallOutcome::Result;
-                return members(result);
+                return members(backend, result);
             }
             BackendRound::Failed {
                 code,
@@ -79,17 +91,39 @@ pub(super) async fn run(
             // The caller gets a handle too, if its client supports tasks.
             cx.detach().await?;
         }
-        let open = next.unanswered();
-        let answering = open.iter().map(async |ask| {
-            let answered = asks.ask(ask).await;
-            answered.map(|answer| (ask.key().to_owned(), answer))
-        });
-        let answers = try_join_all(answering).await.map_err(Error::msg)?;
-        for (key, answer) in answers {
-            next.answer(&key, answer)?;
-        }
+        answer(&asks, &mut next).await?;
         pending = Some(next);
     }
+}
+
+/// Asks the caller what the backend asks.
+async fn answer(asks: &AskForwarder, call: &mut PendingCall) -> Result<()> {
+    let open = call.unanswered();
+    let answering = open.iter().map(async |ask| {
+        let answered = asks.ask(ask).await;
+        answered.map(|answer| (ask.key().to_owned(), answer))
+    });
+    let answers = try_join_all(answering).await.map_err(Error::msg)?;
+    for (key, answer) in answers {
+        call.answer(&key, answer)?;
+    }
+    Ok(())
+}
+
+/// Sends the first round with this call id, or the next round of a pending call.
+async fn send_next(
+    backend: &Backend,
+    client: &Client,
+    pending: Option<PendingCall>,
+    spec: &CallSpec,
+    id: String,
+) -> Result<BackendRound> {
+    let next = match pending {
+        Some(next) => Ok(next),
+        None => client.prepare_with_id(spec.clone(), id),
+    };
+    let next = next.map_err(|error| call_error(backend, &error))?;
+    send(backend, client, next).await
 }
 
 /// Sends one round to the backend. If the backend has made the call a task, waits until the task asks or ends.

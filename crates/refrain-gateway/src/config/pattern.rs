@@ -5,12 +5,12 @@ use regex::Regex;
 #[derive(Clone, Debug)]
 pub(crate) struct NamePattern(Regex);
 
-/// A pattern with no text.
+/// Why a pattern is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatternError {
     #[error("a name must not be empty")]
     Empty,
-    #[error("{0}")]
+    #[error("the pattern is too long")]
     TooLong(#[from] regex::Error),
 }
 
@@ -20,7 +20,7 @@ impl NamePattern {
             return Err(PatternError::Empty);
         }
         let parts: Vec<String> = text.split('*').map(regex::escape).collect();
-        Ok(Self(Regex::new(&format!("^{}$", parts.join(".*")))?))
+        Ok(Self(Regex::new(&format!("(?s)^{}$", parts.join(".*")))?))
     }
 
     pub(crate) fn matches(&self, name: &str) -> bool {

@@ -5,8 +5,11 @@ use crate::config::{BackendSpec, GatewayTable};
 use crate::metrics::GatewayMetrics;
 use parking_lot::Mutex;
 use refrain::auth::Principal;
+use refrain::client::Client;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -24,6 +27,8 @@ pub(crate) struct ConnectionLimits {
 #[derive(Default)]
 struct Counts {
     total: usize,
+    /// Connections that no longer have a slot, but whose process may still run.
+    closing: usize,
     backends: HashMap<String, usize>,
     callers: HashMap<Principal, usize>,
 }
@@ -34,16 +39,8 @@ pub(crate) enum LimitReached {
     Total,
     Backend,
     Caller,
-}
-
-impl LimitReached {
-    pub(crate) fn is_of_caller(self) -> bool {
-        self == Self::Caller
-    }
-
-    pub(crate) fn is_of_backend(self) -> bool {
-        self == Self::Backend
-    }
+    /// Too many processes have not exited yet.
+    Closing,
 }
 
 /// The right to have one connection.
@@ -82,6 +79,33 @@ impl ConnectionLimits {
         self.freed.notify_waiters();
     }
 
+    /// Closes a connection in the background, and frees its slot at once.
+    pub(crate) fn close(self: &Arc<Self>, client: Client, slot: Option<Slot>) {
+        drop(slot);
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        self.counts.lock().closing += 1;
+        let limits = self.clone();
+        runtime.spawn(async move {
+            client.close().await;
+            limits.counts.lock().closing -= 1;
+            limits.notify();
+        });
+    }
+
+    /// Waits until all closing connections are closed.
+    pub(crate) async fn closed(&self) {
+        loop {
+            let mut freed = pin!(self.freed());
+            freed.as_mut().enable();
+            if self.counts.lock().closing == 0 {
+                return;
+            }
+            freed.await;
+        }
+    }
+
     pub(crate) fn try_acquire(
         self: &Arc<Self>,
         backend: &BackendSpec,
@@ -95,6 +119,9 @@ impl ConnectionLimits {
         }
         if counts.backends.get(&backend.name).copied().unwrap_or(0) >= backend.connections {
             return Err(LimitReached::Backend);
+        }
+        if counts.closing >= self.total {
+            return Err(LimitReached::Closing);
         }
         if counts.total >= self.total {
             return Err(LimitReached::Total);

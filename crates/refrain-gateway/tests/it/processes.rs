@@ -142,8 +142,11 @@ async fn crashed_backend_is_reported_and_replaced() {
     let crashed = crashed.expect("a result");
     assert!(crashed.is_error);
     let why = text_of(&crashed);
-    assert!(why.contains("backend tested: python3 exited"), "{why}");
-    assert!(why.contains("the backend crashes"), "{why}");
+    // The command and its output may contain secrets.
+    assert_eq!(
+        why,
+        "backend tested: its process exited; the call may have been executed, so check before you repeat it"
+    );
     assert_eq!(
         text(&client, "echo", json!({"text": "again"})).await,
         "again"

@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 #[must_use = "changes do nothing until they are passed to Server::change"]
 pub struct Changes {
-    pub(super) added: Vec<AddedEntry>,
+    pub(super) added: Vec<(AddedEntry, OnInvalid)>,
     pub(super) removed: Vec<(Listing, String)>,
 }
 
@@ -31,6 +31,13 @@ pub(super) enum AddedEntry {
     Prompt(Arc<Prompt>),
     Resource(Arc<Resource>),
     Template(Arc<ResourceTemplate>),
+}
+
+/// What to do with an invalid entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnInvalid {
+    Fail,
+    Skip,
 }
 
 impl Changes {
@@ -79,6 +86,27 @@ impl Changes {
         self.remove(Listing::ResourceTemplates, uri_template)
     }
 
+    /// Skips the invalid ones among the entries added so far, with a warning in the log, instead of failing. For entries of
+    /// other servers, which are as valid as those servers make them.
+    ///
+    /// ```
+    /// # use refrain::server::{BuildError, Changes, Resource, Server};
+    /// # use refrain::{Cx, Result};
+    /// # async fn read(_: Cx) -> Result<&'static str> { Ok("text") }
+    /// # fn main() -> Result<(), BuildError> {
+    /// let server = Server::builder("docs", "1.0").build()?;
+    /// let invalid = Resource::new("no scheme", "notes", read);
+    /// server.change(Changes::new().resource(invalid).skip_invalid())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn skip_invalid(mut self) -> Self {
+        for (_, on_invalid) in &mut self.added {
+            *on_invalid = OnInvalid::Skip;
+        }
+        self
+    }
+
     /// These changes and then the others.
     pub(crate) fn and(mut self, others: Self) -> Self {
         self.added.extend(others.added);
@@ -87,7 +115,7 @@ impl Changes {
     }
 
     fn add(mut self, added: AddedEntry) -> Self {
-        self.added.push(added);
+        self.added.push((added, OnInvalid::Fail));
         self
     }
 

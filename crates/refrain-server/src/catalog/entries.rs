@@ -1,6 +1,6 @@
 //! An immutable snapshot of the catalog: lookup by name, lists in pages.
 
-use super::changes::{AddedEntry, Changes};
+use super::changes::{AddedEntry, Changes, OnInvalid};
 use super::entry::CatalogEntry;
 use super::paged_map::{Cursor, PagedMap};
 use super::template::{self, Pattern};
@@ -105,13 +105,20 @@ impl Entries {
                 changed.add(*listing);
             }
         }
-        for added in &changes.added {
-            changed.add(match added {
-                AddedEntry::Tool(tool) => new.add_tool(tool, rules)?,
-                AddedEntry::Prompt(prompt) => new.add_prompt(prompt, rules)?,
-                AddedEntry::Resource(resource) => new.add_resource(resource, rules)?,
-                AddedEntry::Template(template) => new.add_template(template, rules)?,
-            });
+        for (added, on_invalid) in &changes.added {
+            let added = match added {
+                AddedEntry::Tool(tool) => new.add_tool(tool, rules),
+                AddedEntry::Prompt(prompt) => new.add_prompt(prompt, rules),
+                AddedEntry::Resource(resource) => new.add_resource(resource, rules),
+                AddedEntry::Template(template) => new.add_template(template, rules),
+            };
+            match added {
+                Ok(listing) => changed.add(listing),
+                Err(error) if *on_invalid == OnInvalid::Skip => {
+                    tracing::warn!(%error, "invalid entry skipped");
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok((new, changed))
     }

@@ -1,0 +1,115 @@
+//! Connections that serve concurrent calls of one owner: sessions of HTTP servers.
+
+use super::{AcquireError, ConnectionKey, Held, Lease, LeaseEnd, Pool, Slot};
+use parking_lot::Mutex;
+use refrain::client::Client;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::OnceCell;
+
+pub(super) struct SharedConnection {
+    pub(super) key: ConnectionKey,
+    started: OnceCell<(Client, Slot)>,
+    state: Mutex<SharedState>,
+}
+
+struct SharedState {
+    users: usize,
+    idle_since: Instant,
+}
+
+impl SharedConnection {
+    fn new(key: ConnectionKey) -> Self {
+        Self {
+            key,
+            started: OnceCell::new(),
+            state: Mutex::new(SharedState {
+                users: 0,
+                idle_since: Instant::now(),
+            }),
+        }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        let started = self.started.get();
+        &started.expect("a lease is returned after the start").0
+    }
+
+    /// Since when it has no users.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        (state.users == 0).then_some(state.idle_since)
+    }
+}
+
+/// The client of a connection that has no more users.
+pub(super) fn into_client(connection: Arc<SharedConnection>) -> Option<Client> {
+    let (client, _slot) = Arc::into_inner(connection)?.started.into_inner()?;
+    Some(client)
+}
+
+impl Pool {
+    pub(super) async fn acquire_shared(
+        self: &Arc<Self>,
+        key: ConnectionKey,
+    ) -> Result<Lease, AcquireError> {
+        let connection = self.shared(key);
+        let lease = self.lease(Held::Shared(connection.clone()));
+        let key = &connection.key;
+        let started = connection.started.get_or_try_init(async || {
+            let slot = self.retry(|| self.slot(&key.owner.principal)).await?;
+            let client = self.connector.connect(key.support).await?;
+            Ok::<_, AcquireError>((client, slot))
+        });
+        started.await?;
+        Ok(lease)
+    }
+
+    /// The connection with this key, with one more user.
+    fn shared(&self, key: ConnectionKey) -> Arc<SharedConnection> {
+        let mut state = self.state.lock();
+        let found = state.shared.iter().find(|shared| shared.key == key);
+        let connection = match found {
+            Some(found) => found.clone(),
+            None => {
+                let new = Arc::new(SharedConnection::new(key));
+                state.shared.push(new.clone());
+                new
+            }
+        };
+        connection.state.lock().users += 1;
+        connection
+    }
+
+    /// Ends one use. A connection that failed or could not be started is removed.
+    pub(super) fn release_shared(&self, connection: &Arc<SharedConnection>, end: LeaseEnd) {
+        let mut state = self.state.lock();
+        let mut shared = connection.state.lock();
+        shared.users -= 1;
+        shared.idle_since = Instant::now();
+        let could_not_start = shared.users == 0 && connection.started.get().is_none();
+        drop(shared);
+        let is_broken = end == LeaseEnd::Broken && !self.keeps_state();
+        if could_not_start || is_broken {
+            state
+                .shared
+                .retain(|shared| !Arc::ptr_eq(shared, connection));
+        }
+    }
+
+    /// Closes shared connections that were idle for this time.
+    pub(super) fn close_idle_shared(&self, idle: Duration) {
+        let is_expired = |shared: &mut Arc<SharedConnection>| {
+            let since = shared.idle_since();
+            since.is_some_and(|since| since.elapsed() >= idle)
+        };
+        let expired: Vec<_> = self.state.lock().shared.extract_if(.., is_expired).collect();
+        expired.into_iter().for_each(|it| self.close_shared(it));
+    }
+
+    pub(super) fn close_shared(&self, connection: Arc<SharedConnection>) {
+        if let Some(client) = into_client(connection) {
+            self.limits.close(client, None);
+        }
+    }
+}
