@@ -377,14 +377,16 @@ async fn lost_connection_is_unavailable_and_does_not_hang() {
     // The statement is prepared then, and is sent in one piece the next time.
     store.commit(&lease, journal("first")).await.unwrap();
     let mut looking = connect(&url).await;
-    let held_up: Vec<i32> = sqlx::query_scalar(
-        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
-         AND pid <> pg_backend_pid() AND query NOT LIKE 'LISTEN%'",
-    )
-    .fetch_all(&mut looking)
-    .await
-    .unwrap();
-    assert_eq!(held_up.len(), 1, "the connection that will be cut");
+    // The other connection listens. It is recognised by its last statement, which may take a moment.
+    let held_up: Vec<i32> = until(async || {
+        let others = sqlx::query_scalar(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
+             AND pid <> pg_backend_pid() AND query NOT LIKE 'LISTEN%'",
+        );
+        let others: Vec<i32> = others.fetch_all(&mut looking).await.unwrap();
+        (others.len() == 1).then_some(others)
+    })
+    .await;
     wire.cut.store(true, Ordering::SeqCst);
     let calls = async {
         assert_unavailable(&store.commit(&lease, journal("held up")).await);
