@@ -123,11 +123,7 @@ impl Drop for CallTimer<'_> {
 }
 
 /// Waits for a connection for the caller of a call.
-async fn acquire(
-    backend: &Backend,
-    cx: &Cx,
-    owner: Owner,
-) -> Result<(Lease, AskSupport)> {
+async fn acquire(backend: &Backend, cx: &Cx, owner: Owner) -> Result<(Lease, AskSupport)> {
     let support = AskSupport::of(cx);
     // A connection with state serves all clients of its owner.
     let declared = match backend.spec.sessions {

@@ -94,7 +94,11 @@ impl Listing {
         let mut names = OfferedNames::default();
         let is_listed = |name: &&String| self.tools.iter().any(|tool| tool.name == **name);
         for tool in spec.tools.keys().filter(|name| !is_listed(name)) {
-            tracing::warn!(backend = spec.name, tool, "rule for a tool that the backend does not have");
+            tracing::warn!(
+                backend = spec.name,
+                tool,
+                "rule for a tool that the backend does not have"
+            );
         }
         if spec.sessions == Sessions::Handle {
             let tool = sessions::open_tool(backend);

@@ -229,7 +229,10 @@ impl Pool {
         if key.owner.handle.is_some() {
             return Some(Attempt::Ended);
         }
-        let spare = state.spare.iter().position(|spare| spare.support == key.support);
+        let spare = state
+            .spare
+            .iter()
+            .position(|spare| spare.support == key.support);
         if let Some(at) = spare
             && state.spare[at].slot.assign(&key.owner.principal)
         {
@@ -467,7 +470,9 @@ impl PoolState {
         let shared = shared
             .filter(|(_, shared)| is_of(&shared.key))
             .filter_map(|(at, shared)| Some((shared.idle_since()?, Idle::Shared(at))));
-        idle.chain(spare).chain(shared).min_by_key(|(since, _)| *since)
+        idle.chain(spare)
+            .chain(shared)
+            .min_by_key(|(since, _)| *since)
     }
 }
 

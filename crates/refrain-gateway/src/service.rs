@@ -202,7 +202,10 @@ async fn ping(backend: &Backend, client: &Client) {
     while let Ok(Ok(())) = timeout(PING_EVERY, client.ping()).await {
         sleep(PING_EVERY).await;
     }
-    tracing::warn!(backend = backend.spec.name, "backend does not respond to pings");
+    tracing::warn!(
+        backend = backend.spec.name,
+        "backend does not respond to pings"
+    );
 }
 
 async fn connect_and_register(

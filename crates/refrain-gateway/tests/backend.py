@@ -1,11 +1,14 @@
 """An MCP server over standard input and output, without any library, for the tests of the gateway. It speaks 2025-06-18.
 
-Its first argument is a file to which it appends a line for each call of `ask`, `effect` and `slow`. When a file of this name with
-`.extra` exists, it offers one more tool. Further arguments:
+Its first argument is a file to which it appends lines for calls of `ask`, `effect` and `slow`. When a file of this name with
+`.extra` exists, it offers one more tool; while one with `.broken` exists, it exits and does not start. Further arguments:
   --noise       print lines that are not messages
   --ask-roots   send roots/list after initialization, and return the answer from the tool `roots`
   --broken      exit at once with an error
   --modern      speak 2026-07-28; the request state of `ask` is valid only in the process that issued it
+  --read-only   declare `ask` as read-only
+  --changing    ask for another field each time that `ask` runs
+  --odd-lists   offer an invalid resource, and answer a request for the templates with an error
 """
 
 import json
@@ -26,6 +29,7 @@ TOOLS = {
     "crash": {},
     "environment": {"name": "string"},
     "roots": {},
+    "meta": {},
 }
 
 lock = threading.Lock()
@@ -50,13 +54,13 @@ def request(id: str, method: str, params: dict) -> dict:
         return answers.pop(id)
 
 
-def form(message: str) -> dict:
-    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+def form(message: str, field: str = "name") -> dict:
+    schema = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
     return {"message": message, "requestedSchema": schema}
 
 
-def ask(id: str, message: str) -> dict:
-    return request(id, "elicitation/create", form(message))
+def ask(id: str, message: str, field: str = "name") -> dict:
+    return request(id, "elicitation/create", form(message, field))
 
 
 def note(line: str) -> None:
@@ -64,17 +68,23 @@ def note(line: str) -> None:
         ledger.write(line + "\n")
 
 
-def run(name: str, arguments: dict, token: object) -> str:
+def run(name: str, arguments: dict, meta: dict) -> str:
     global calls
     calls += 1
+    token = meta.get("progressToken")
+    if name == "meta":
+        return json.dumps(meta)
     if name == "echo":
         return arguments["text"]
     if name == "process":
         return json.dumps({"pid": os.getpid(), "calls": calls})
     if name == "ask":
         note("ask")
-        answer = ask(f"ask-{calls}", f"Who wants {arguments['subject']}?")
-        return f"{arguments['subject']} for {answer['content']['name']}" if answer["action"] == "accept" else answer["action"]
+        with open(LEDGER) as ledger:
+            runs = len(ledger.readlines())
+        field = "nickname" if "--changing" in FLAGS and runs > 1 else "name"
+        answer = ask(f"ask-{calls}", f"Who wants {arguments['subject']}?", field)
+        return f"{arguments['subject']} for {answer['content'][field]}" if answer["action"] == "accept" else answer["action"]
     if name == "ask_twice":
         note("ask")
         first = ask(f"first-{calls}", "Who is first?")["content"]["name"]
@@ -84,6 +94,7 @@ def run(name: str, arguments: dict, token: object) -> str:
         note("effect")
         return "done"
     if name == "slow":
+        note("begun")
         steps = 4
         for step in range(steps):
             time.sleep(arguments["seconds"] / steps)
@@ -118,8 +129,7 @@ def ask_by_round(id: object, params: dict) -> None:
 def call(id: object, params: dict) -> None:
     if "--modern" in FLAGS and params["name"] == "ask":
         return ask_by_round(id, params)
-    token = params.get("_meta", {}).get("progressToken")
-    text = run(params["name"], params.get("arguments", {}), token)
+    text = run(params["name"], params.get("arguments", {}), params.get("_meta", {}))
     write({"id": id, "result": {"content": [{"type": "text", "text": text}], "x-unknown": True, "_meta": {"example/pid": os.getpid()}}})
 
 
@@ -133,6 +143,8 @@ def list_tools() -> list:
         }
         for name, fields in TOOLS.items()
     ]
+    if "--read-only" in FLAGS:
+        tools[list(TOOLS).index("ask")]["annotations"] = {"readOnlyHint": True}
     if extra:
         tools.append({"name": "extra", "inputSchema": {"type": "object"}})
     return tools
@@ -157,14 +169,24 @@ def receive(message: dict) -> None:
     elif method == "notifications/initialized":
         if "--ask-roots" in FLAGS:
             write({"id": "roots", "method": "roots/list"})
+    elif method == "notifications/cancelled":
+        note("cancelled")
     elif method == "tools/list":
         write({"id": id, "result": {"tools": list_tools()}})
     elif method == "tools/call":
         threading.Thread(target=call, args=(id, message["params"]), daemon=True).start()
     elif method == "resources/list":
-        write({"id": id, "result": {"resources": [{"uri": "test://note", "name": "note"}]}})
+        resources = [{"uri": "test://note", "name": "note"}]
+        if "--odd-lists" in FLAGS:
+            resources.append({"uri": "no scheme", "name": "odd"})
+        write({"id": id, "result": {"resources": resources}})
+    elif method == "resources/templates/list" and "--odd-lists" in FLAGS:
+        write({"id": id, "error": {"code": -32603, "message": "no database"}})
     elif method == "resources/templates/list":
-        write({"id": id, "result": {"resourceTemplates": []}})
+        write({"id": id, "result": {"resourceTemplates": [{"uriTemplate": "test://files/{+path}", "name": "files"}]}})
+    elif method == "resources/read":
+        uri = message["params"]["uri"]
+        write({"id": id, "result": {"contents": [{"uri": uri, "text": f"contents of {uri}"}]}})
     elif method == "resources/subscribe":
         write({"id": id, "result": {}})
         write({"method": "notifications/resources/updated", "params": message["params"]})
@@ -176,13 +198,16 @@ def receive(message: dict) -> None:
 
 def watch() -> None:
     global extra
-    while not os.path.exists(LEDGER + ".extra"):
+    while True:
         time.sleep(0.05)
-    extra = True
-    write({"method": "notifications/tools/list_changed"})
+        if os.path.exists(LEDGER + ".broken"):
+            os._exit(1)
+        if not extra and os.path.exists(LEDGER + ".extra"):
+            extra = True
+            write({"method": "notifications/tools/list_changed"})
 
 
-if "--broken" in FLAGS:
+if "--broken" in FLAGS or os.path.exists(LEDGER + ".broken"):
     sys.exit("the backend is broken")
 threading.Thread(target=watch, daemon=True).start()
 for line in sys.stdin:

@@ -265,7 +265,7 @@ where
         RecordState::Fresh => {}
         RecordState::Begun => {
             return Err(Error::msg(
-                "this work was already started, and is still running or was interrupted; it is not repeated",
+                "outcome unknown: this work was started before, and is still running or was interrupted; it is not repeated",
             ));
         }
         RecordState::Done(json) => {

@@ -17,7 +17,8 @@ pub(super) async fn run(
 ) -> Result<Map<String, Value>> {
     let mut timer = CallTimer::new(backend);
     let acquired = acquire(backend, cx, owner).await;
-    let (mut lease, support) = acquired.inspect_err(|_| timer.outcome = CallOutcome::Unavailable)?;
+    let (mut lease, support) =
+        acquired.inspect_err(|_| timer.outcome = CallOutcome::Unavailable)?;
     let asks = AskForwarder::new(cx, backend);
     let client = lease
         .client()

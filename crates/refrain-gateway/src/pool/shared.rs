@@ -103,7 +103,12 @@ impl Pool {
             let since = shared.idle_since();
             since.is_some_and(|since| since.elapsed() >= idle)
         };
-        let expired: Vec<_> = self.state.lock().shared.extract_if(.., is_expired).collect();
+        let expired: Vec<_> = self
+            .state
+            .lock()
+            .shared
+            .extract_if(.., is_expired)
+            .collect();
         expired.into_iter().for_each(|it| self.close_shared(it));
     }
 

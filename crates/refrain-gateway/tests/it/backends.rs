@@ -1,6 +1,6 @@
 //! Rules for the tools of several backends, and backends that are down or change.
 
-use crate::support::{Ledger, Running, asked, backend, command, text};
+use crate::support::{Ledger, Running, asked, backend, backend_with, command, text};
 use refrain::client::wire::Filter;
 use refrain::client::{CallSpec, Client, IncomingAsk, ServerChange};
 use refrain_gateway::{
@@ -8,8 +8,10 @@ use refrain_gateway::{
     Unavailable,
 };
 use refrain_testkit::net::instance::start;
-use refrain_testkit::net::wait::success;
+use refrain_testkit::net::wait::{success, within};
 use serde_json::json;
+use std::time::Duration;
+use tokio::time::sleep;
 
 async fn names(client: &Client) -> Vec<String> {
     let tools = success("the list", client.tools()).await;
@@ -106,6 +108,81 @@ async fn backend_that_is_down_does_not_affect_others() {
         assert_eq!(text(&client, "echo", json!({"text": "hi"})).await, "hi");
         gateway.stop().await;
     }
+}
+
+pub(crate) async fn repeat_until<T: PartialEq>(read: impl AsyncFn() -> T, expected: &T) {
+    while read().await != *expected {
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn tools_of_a_lost_backend_are_marked_or_hidden() {
+    for unavailable in [Unavailable::List, Unavailable::Hide] {
+        let ledger = Ledger::new();
+        let mut config = GatewayConfig::single("tested", backend(&ledger));
+        config.gateway.unavailable = unavailable;
+        let running = Running::start(&config).await;
+        let client = Client::builder().connect(&running.instance.url()).await;
+        let client = client.expect("a client");
+        let description = async || {
+            let tools = success("the list", client.tools()).await;
+            let echo = tools.iter().find(|tool| tool.name == "echo");
+            echo.map(|echo| echo.description.clone().unwrap_or_default())
+        };
+        let up = Some("The tool echo.".to_owned());
+        assert_eq!(description().await, up);
+        let broken = ledger.path().with_extension("broken");
+        std::fs::write(&broken, "").expect("the file");
+        let down = match unavailable {
+            Unavailable::List => Some("(unavailable) The tool echo.".to_owned()),
+            Unavailable::Hide => None,
+        };
+        within("the backend to be down", repeat_until(&description, &down)).await;
+        std::fs::remove_file(&broken).expect("the file");
+        within("the backend to be up", repeat_until(&description, &up)).await;
+        assert_eq!(text(&client, "echo", json!({"text": "hi"})).await, "hi");
+        running.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn failing_list_and_invalid_entry_do_not_affect_others() {
+    let ledger = Ledger::new();
+    let backend = backend_with(&ledger, &["--odd-lists"]);
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    assert!(names(&client).await.contains(&"echo".to_owned()));
+    let resources = success("the resources", client.resources()).await;
+    let uris: Vec<&str> = resources.iter().map(|it| it.uri.as_str()).collect();
+    assert_eq!(uris, ["test://note"]);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn denied_resource_of_a_template_is_not_found() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        deny: vec!["test://files/secret*".to_owned()],
+        ..backend(&ledger)
+    };
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    let read = success(
+        "the resource",
+        client.call(CallSpec::resource("test://files/a")),
+    )
+    .await;
+    assert_eq!(read["contents"][0]["text"], "contents of test://files/a");
+    let denied = client
+        .call(CallSpec::resource("test://files/secret/a"))
+        .await;
+    let denied = denied.expect_err("a denied resource");
+    assert!(
+        denied.to_string().contains("resource not found"),
+        "{denied}"
+    );
+    running.stop().await;
 }
 
 #[tokio::test]

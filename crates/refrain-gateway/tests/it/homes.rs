@@ -1,11 +1,13 @@
 //! Where a call waits, and what that home promises.
 
-use crate::support::{Ledger, Running, answer, asked, backend, completed, keys, text};
+use crate::support::{
+    Ledger, Running, answer, asked, backend, backend_with, completed, keys, text,
+};
 use refrain::client::{AskAnswer, CallSpec, ErrorKind, RoundOutcome};
 use refrain::server::ServerBuilder;
 use refrain::store::MemoryStore;
 use refrain::task::TaskOptions;
-use refrain_gateway::{BackendTable, GatewayConfig, ToolHome};
+use refrain_gateway::{BackendTable, Gateway, GatewayConfig, ToolHome};
 use refrain_testkit::net::wait::success;
 use serde_json::json;
 use std::sync::Arc;
@@ -72,6 +74,50 @@ async fn replayed_call_survives_every_gateway() {
     assert_eq!(completed(done), "Ada, Bob");
     assert_eq!(ledger.count("ask"), 3, "each round ran the backend's call");
     third.stop().await;
+}
+
+#[tokio::test]
+async fn different_question_is_asked_anew() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        home: ToolHome::Replay,
+        ..backend_with(&ledger, &["--changing"])
+    };
+    let config = GatewayConfig::single("tested", backend);
+    let running = Running::start_with(&config, ServerBuilder::single_instance).await;
+    let client = running.client().await;
+    let pending = asked(&client, "ask", json!({"subject": "tea"})).await;
+    let RoundOutcome::Pending(mut pending) = answer(&client, pending, "Ada").await else {
+        panic!("the answer to another question was used");
+    };
+    let asks = pending.unanswered();
+    let nickname = AskAnswer::accept(json!({"nickname": "Countess"})).expect("an object");
+    pending
+        .answer(asks[0].key(), nickname)
+        .expect("a fitting answer");
+    let done = success("the next round", client.resume(pending)).await;
+    assert_eq!(completed(done), "tea for Countess");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn read_only_tools_are_replayed_only_if_hints_are_trusted() {
+    let ledger = Ledger::new();
+    for (trust_hints, expected) in [(true, "replay"), (false, "live")] {
+        let backend = BackendTable {
+            trust_hints,
+            ..backend_with(&ledger, &["--read-only"])
+        };
+        let config = GatewayConfig::single("tested", backend);
+        let gateway = Gateway::new(config.check().expect("a valid configuration"));
+        let reports = gateway.check().await;
+        let home = |name: &str| {
+            let tool = reports[0].tools.iter().find(|tool| tool.tool == name);
+            tool.expect("the tool").home
+        };
+        assert_eq!((home("ask"), home("echo")), (expected, "live"));
+        gateway.stop().await;
+    }
 }
 
 #[tokio::test]

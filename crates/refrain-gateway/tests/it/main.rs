@@ -2,5 +2,6 @@
 
 mod backends;
 mod homes;
+mod http;
 mod processes;
 mod support;

@@ -4,9 +4,10 @@ use crate::support::{
     Ledger, Running, answer, asked, authenticator, backend, command, completed, text, text_of,
 };
 use futures_util::future::join_all;
-use refrain::client::Client;
+use refrain::client::{CallSpec, Client, Dialect};
 use refrain_gateway::{BackendTable, GatewayConfig, GatewayTable, Sessions, Setting};
 use refrain_testkit::net::until;
+use refrain_testkit::net::wait::success;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -219,6 +220,142 @@ async fn caller_sessions_keep_one_process() {
     running.stop().await;
 }
 
+/// Opens a session, and returns its handle.
+async fn open(client: &Client) -> String {
+    let opened = text(client, "open_session", json!({})).await;
+    let opened: Value = serde_json::from_str(&opened).expect("JSON");
+    opened["session"].as_str().expect("a handle").to_owned()
+}
+
+#[tokio::test]
+async fn crashed_process_ends_its_handle() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        sessions: Sessions::Handle,
+        ..backend(&ledger)
+    };
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    let session = json!({"session": open(&client).await});
+    let crashed = client.call_tool("crash", session.clone()).await;
+    assert!(crashed.expect("a result").is_error);
+    let why = text(&client, "process", session).await;
+    assert_eq!(why, "the session has ended; call open_session again");
+    let session = json!({"session": open(&client).await});
+    let found = text(&client, "process", session).await;
+    assert!(found.contains("\"calls\": 1"), "{found}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn crashed_process_of_a_caller_is_replaced() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        sessions: Sessions::Caller,
+        ..backend(&ledger)
+    };
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    let (pid, _) = process(&client).await;
+    let crashed = client.call_tool("crash", json!({})).await;
+    assert!(crashed.expect("a result").is_error);
+    let (next, calls) = process(&client).await;
+    assert!(next != pid && calls == 1, "{next} {calls}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn process_is_replaced_after_its_calls() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        calls_per_process: 2,
+        ..backend(&ledger)
+    };
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    let mut counts = Vec::new();
+    for _ in 0..4 {
+        counts.push(process(&client).await.1);
+    }
+    assert_eq!(counts, [1, 2, 1, 2]);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn idle_process_is_closed() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        idle_seconds: 1,
+        prewarm: 0,
+        ..backend(&ledger)
+    };
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    let (pid, _) = process(&client).await;
+    // One process watches the lists, and does not become idle.
+    until("the process to end", || {
+        running.metric("refrain_gateway_connections") == 1
+    })
+    .await;
+    assert_ne!(process(&client).await.0, pid);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn process_is_started_before_it_is_needed() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        prewarm: 1,
+        ..backend(&ledger)
+    };
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    process(&client).await;
+    let started = "refrain_gateway_starts_total";
+    // One that watches the lists, one for the call, one that is prewarmed.
+    until("the prewarmed process", || running.metric(started) == 3).await;
+    // It takes the next concurrent call, and is replaced.
+    let waiting = asked(&client, "ask", json!({"subject": "tea"})).await;
+    process(&client).await;
+    until("the next prewarmed process", || {
+        running.metric(started) == 4
+    })
+    .await;
+    drop(waiting);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn cancellation_reaches_the_backend() {
+    let ledger = Ledger::new();
+    let running = Running::start(&GatewayConfig::single("tested", backend(&ledger))).await;
+    // A modern call with an id goes on, because its client may send it again.
+    let legacy = Dialect::from_name("2025-11-25").expect("a revision");
+    let builder = Client::builder().dialect(legacy);
+    let client = success("a client", builder.connect(&running.instance.url())).await;
+    let slow = CallSpec::tool("slow").argument("seconds", 600);
+    let calling = client.clone();
+    let slow = tokio::spawn(async move { calling.call(slow).await });
+    until("the call", || ledger.count("begun") == 1).await;
+    slow.abort();
+    until("the cancellation", || ledger.count("cancelled") == 1).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn meta_of_a_request_reaches_the_backend() {
+    let ledger = Ledger::new();
+    let running = Running::start(&GatewayConfig::single("tested", backend(&ledger))).await;
+    let client = running.client().await;
+    let call = CallSpec::tool("meta").meta("com.example/tenant", json!("acme"));
+    let result = success("the call", client.call(call)).await;
+    let found = result["content"][0]["text"].as_str().expect("a text");
+    let found: Value = serde_json::from_str(found).expect("JSON");
+    assert_eq!(found["com.example/tenant"], "acme");
+    assert!(found["traceparent"].is_string(), "{found}");
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn handle_reaches_its_own_process() {
     let ledger = Ledger::new();
@@ -228,11 +365,6 @@ async fn handle_reaches_its_own_process() {
     };
     let running = start_for_two(&GatewayConfig::single("tested", backend)).await;
     let alice = running.client_of("alice").await;
-    let open = async |client: &Client| {
-        let opened = text(client, "open_session", json!({})).await;
-        let opened: Value = serde_json::from_str(&opened).expect("JSON");
-        opened["session"].as_str().expect("a handle").to_owned()
-    };
     let (first, second) = (open(&alice).await, open(&alice).await);
     let mut pids = Vec::new();
     for session in [&first, &second, &first] {

@@ -43,8 +43,13 @@ pub(crate) fn command(ledger: &Ledger, flags: &[&str]) -> Vec<String> {
 }
 
 pub(crate) fn backend(ledger: &Ledger) -> BackendTable {
+    backend_with(ledger, &[])
+}
+
+/// The backend with these flags.
+pub(crate) fn backend_with(ledger: &Ledger, flags: &[&str]) -> BackendTable {
     BackendTable {
-        command: command(ledger, &[]),
+        command: command(ledger, flags),
         ..BackendTable::default()
     }
 }
@@ -91,6 +96,14 @@ impl Running {
         let bearer = Bearer::new(&token(principal)).expect("a valid token");
         let builder = Client::builder().answer_manually(ALL).authorize(bearer);
         success("connecting a client", builder.connect(&self.instance.url())).await
+    }
+
+    /// The value of a metric, without its labels, or with one.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let text = self.instance.server.metrics_text();
+        let values = text.lines().filter(|line| line.starts_with(name));
+        let values = values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+        values.sum()
     }
 
     pub(crate) async fn stop(self) {

@@ -1,0 +1,216 @@
+//! Backends over HTTP: sessions, effects, and questions that do not name their call.
+
+use crate::backends::repeat_until;
+use crate::support::{Ledger, Running, asked, authenticator, completed, text};
+use refrain::client::{AskAnswer, CallSpec, RoundOutcome};
+use refrain::prelude::*;
+use refrain::server::{ServerBuilder, Tool};
+use refrain::store::MemoryStore;
+use refrain::task::TaskOptions;
+use refrain_gateway::{BackendTable, GatewayConfig, Sessions};
+use refrain_testkit::net::instance::{Instance, start};
+use refrain_testkit::net::programs::LEGACY_NPM;
+use refrain_testkit::net::wait::{success, within};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A server over HTTP that counts its effects.
+struct Counting {
+    instance: Instance,
+    effects: Arc<AtomicUsize>,
+}
+
+impl Counting {
+    async fn start() -> Self {
+        let effects = Arc::new(AtomicUsize::new(0));
+        let counted = effects.clone();
+        let effect = Tool::new("effect", move |_: Cx| {
+            let counted = counted.clone();
+            async move { ok(format!("effect {}", counted.fetch_add(1, Ordering::SeqCst))) }
+        });
+        let begun = effects.clone();
+        let endless = Tool::new("endless", move |_: Cx| {
+            let begun = begun.clone();
+            async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                std::future::pending::<Result<String>>().await
+            }
+        });
+        let builder = Server::builder("counting", "1").tool(effect).tool(endless);
+        Self {
+            instance: start(builder).await,
+            effects,
+        }
+    }
+
+    fn effects(&self) -> usize {
+        self.effects.load(Ordering::SeqCst)
+    }
+
+    fn table(&self) -> BackendTable {
+        BackendTable {
+            url: Some(self.instance.url().parse().expect("a URL")),
+            ..BackendTable::default()
+        }
+    }
+}
+
+#[tokio::test]
+async fn repeated_call_id_reaches_a_modern_backend_once() {
+    let backend = Counting::start().await;
+    let config = GatewayConfig::single("counting", backend.table());
+    let running = Running::start_with(&config, ServerBuilder::single_instance).await;
+    let client = running.client().await;
+    for _ in 0..2 {
+        let call = client.prepare_with_id(CallSpec::tool("effect"), "call-1");
+        let result = success("the call", client.finish(call.expect("a valid id"))).await;
+        assert_eq!(result["content"][0]["text"], "effect 0");
+    }
+    assert_eq!(backend.effects(), 1);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn task_of_a_lost_gateway_is_not_sent_to_the_backend_again() {
+    let backend = Counting::start().await;
+    let table = BackendTable {
+        task_after_seconds: 1,
+        ..backend.table()
+    };
+    let config = GatewayConfig::single("counting", table);
+    let store = Arc::new(MemoryStore::new());
+    let keys = crate::support::keys();
+    let shared = |builder: ServerBuilder| {
+        let options = TaskOptions {
+            lease: Duration::from_secs(2),
+            ..TaskOptions::default()
+        };
+        let builder = builder.keys(keys.clone()).replay_log(store.clone());
+        builder.tasks(store.clone(), options)
+    };
+    let first = Running::start_with(&config, shared).await;
+    let started = success(
+        "the call",
+        first.client().await.start(CallSpec::tool("endless")),
+    )
+    .await;
+    let RoundOutcome::Pending(task) = started else {
+        panic!("the call did not become a task");
+    };
+    assert!(task.task_id().is_some());
+    first.instance.stopped_now().await;
+    let second = Running::start_with(&config, shared).await;
+    let client = second.client().await;
+    let result = success("the task", client.finish(task)).await;
+    assert_eq!(result["isError"], true);
+    let why = result["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(why.starts_with("outcome unknown"), "{result}");
+    assert_eq!(backend.effects(), 1);
+    second.stop().await;
+}
+
+/// One session to list the backend, and one for each caller.
+#[tokio::test]
+async fn callers_keep_their_sessions() {
+    let backend = Counting::start().await;
+    let table = BackendTable {
+        revision: Some("2025-11-25".to_owned()),
+        ..backend.table()
+    };
+    let config = GatewayConfig::single("counting", table);
+    let callers = authenticator(&["alice", "bob"]);
+    let running = Running::start_with(&config, |builder| builder.authenticator(callers)).await;
+    let (alice, bob) = (
+        running.client_of("alice").await,
+        running.client_of("bob").await,
+    );
+    for _ in 0..5 {
+        text(&alice, "effect", json!({})).await;
+        text(&bob, "effect", json!({})).await;
+    }
+    assert_eq!(backend.effects(), 10);
+    assert_eq!(running.metric("refrain_gateway_starts_total"), 3);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn handle_of_an_http_backend_has_its_own_session() {
+    let backend = Counting::start().await;
+    let table = BackendTable {
+        revision: Some("2025-11-25".to_owned()),
+        sessions: Sessions::Handle,
+        ..backend.table()
+    };
+    let running = Running::start(&GatewayConfig::single("counting", table)).await;
+    let client = running.client().await;
+    for opened in 1..=2 {
+        let handle = text(&client, "open_session", json!({})).await;
+        let handle: Value = serde_json::from_str(&handle).expect("JSON");
+        for _ in 0..2 {
+            text(&client, "effect", handle.clone()).await;
+        }
+        let sessions = running.metric("refrain_gateway_connections");
+        assert_eq!(sessions, 1 + opened, "one lists the backend");
+    }
+    running.stop().await;
+}
+
+/// A backend that does not respond any more is noticed, although it announces no changes.
+#[tokio::test]
+async fn lost_http_backend_is_noticed() {
+    let ledger = Ledger::new();
+    let mut backend = crate::support::backend(&ledger);
+    backend.prefix = "other_".to_owned();
+    let counting = Counting::start().await;
+    let mut config = GatewayConfig::single("counting", counting.table());
+    config.backends.insert("other".to_owned(), backend);
+    let running = Running::start_with(&config, ServerBuilder::single_instance).await;
+    let client = running.client().await;
+    counting.instance.stopped_now().await;
+    let is_marked = async || {
+        let tools = success("the list", client.tools()).await;
+        let effect = tools.iter().find(|tool| tool.name == "effect");
+        let description = effect.and_then(|tool| tool.description.as_deref());
+        description.is_some_and(|text| text.starts_with("(unavailable)"))
+    };
+    within("the mark", repeat_until(is_marked, &true)).await;
+    assert_eq!(
+        text(&client, "other_echo", json!({"text": "hi"})).await,
+        "hi"
+    );
+    running.stop().await;
+}
+
+/// The TypeScript SDK 1.x sends such a question on the stream of the session.
+#[tokio::test]
+async fn unassociated_question_reaches_the_only_call_of_an_exclusive_session() {
+    let (_server, url) = LEGACY_NPM.listen("--http").await;
+    let table = BackendTable {
+        url: Some(url.parse().expect("a URL")),
+        exclusive: true,
+        ..BackendTable::default()
+    };
+    let running = Running::start(&GatewayConfig::single("npm", table)).await;
+    let client = running.client().await;
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        open.push(asked(&client, "book_table_unassociated", json!({})).await);
+    }
+    for (guests, mut pending) in [3, 4].into_iter().zip(open).rev() {
+        let asks = pending.unanswered();
+        let answer = AskAnswer::accept(json!({"date": "2026-12-01", "guests": guests}));
+        let answer = answer.expect("an object");
+        pending
+            .answer(asks[0].key(), answer)
+            .expect("a fitting answer");
+        let done = success("the next round", client.resume(pending)).await;
+        let done = completed(done);
+        assert!(
+            done.starts_with(&format!("a table for {guests} ")),
+            "{done}"
+        );
+    }
+    running.stop().await;
+}
