@@ -97,12 +97,16 @@ async fn refrain_works_behind_a_gateway() {
     check_backend(Backend::Refrain).await;
 }
 
-/// The transport of 2024-11-05.
 /// The clients start the gateway, which starts the backend.
 #[tokio::test]
 async fn gateway_over_stdio_works() {
     let _turn = TURN.lock().await;
-    for backend in [Backend::LegacyPython, Backend::Npm] {
+    for backend in [
+        Backend::LegacyPython,
+        Backend::Npm,
+        Backend::Rmcp,
+        Backend::Refrain,
+    ] {
         let mut table = Table::new(backend);
         let target = Gateway::over_stdio("stdio", &backend.command().await);
         // A saved call of `refrain` would be resumed by a new gateway.
