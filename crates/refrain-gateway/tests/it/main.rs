@@ -1,6 +1,7 @@
 //! Gateways in this process, in front of real backend processes.
 
 mod backends;
+mod credentials;
 mod homes;
 mod processes;
 mod support;
