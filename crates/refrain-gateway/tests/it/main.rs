@@ -3,5 +3,7 @@
 mod backends;
 mod credentials;
 mod homes;
+mod http_backend;
 mod processes;
 mod support;
+mod waiting;
