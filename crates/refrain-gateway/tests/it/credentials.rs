@@ -127,3 +127,8 @@ async fn call_with_client_credentials(path: &str) {
 async fn client_credentials_get_a_token_for_the_backend() {
     call_with_client_credentials("/").await;
 }
+
+#[tokio::test]
+async fn client_credentials_accept_an_issuer_without_a_path() {
+    call_with_client_credentials("").await;
+}
