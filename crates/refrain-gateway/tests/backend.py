@@ -94,13 +94,12 @@ def run(name: str, arguments: dict, meta: dict) -> str:
         note("effect")
         return "done"
     if name == "slow":
-        note("begun")
+        note("slow")
         steps = 4
         for step in range(steps):
             time.sleep(arguments["seconds"] / steps)
             if token is not None:
                 write({"method": "notifications/progress", "params": {"progressToken": token, "progress": step + 1, "total": steps}})
-        note("slow")
         return "served"
     if name == "crash":
         print("the backend crashes", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 //! The matrix of `refrain gateway`: servers and clients of other projects, every kind of ask, over HTTP and stdio.
 //!
-//! Each test puts one backend behind two gateways, one that starts it and one that connects to its URL. All clients run the
+//! Most tests put one backend behind two gateways, one that starts it and one that connects to its URL. All clients run the
 //! same checks against both at the same time. With `--nocapture`, a test prints a table of the results.
 //!
 //! The backends are described in `tests/servers/README.md` and the clients in `tests/clients/README.md`.
@@ -28,12 +28,16 @@ static TURN: Mutex<()> = Mutex::const_new(());
 /// Runs the checks of a backend with every client, behind each gateway.
 async fn check_backend(backend: Backend) {
     let _turn = TURN.lock().await;
-    let mut table = Table::new(backend);
     let server = backend.listen("--http").await;
-    let gateways = [
+    let gateways = vec![
         Gateway::starting("stdio", &backend.command().await).await,
         Gateway::connecting("http", &server.url).await,
     ];
+    check_gateways(backend, gateways).await;
+}
+
+async fn check_gateways(backend: Backend, gateways: Vec<Gateway>) {
+    let mut table = Table::new(backend);
     let targets: Vec<_> = gateways.iter().map(Gateway::target).collect();
     run_clients(&mut table, &CLIENTS, &targets).await;
     for gateway in gateways {
@@ -97,12 +101,26 @@ async fn refrain_works_behind_a_gateway() {
     check_backend(Backend::Refrain).await;
 }
 
-/// The transport of 2024-11-05.
+/// The backend listens with HTTP+SSE, the transport of 2024-11-05.
+#[tokio::test]
+async fn legacy_python_over_sse_works_behind_a_gateway() {
+    let _turn = TURN.lock().await;
+    let backend = Backend::LegacyPython;
+    let server = backend.listen("--sse").await;
+    let gateway = Gateway::connecting("sse", &server.url).await;
+    check_gateways(backend, vec![gateway]).await;
+}
+
 /// The clients start the gateway, which starts the backend.
 #[tokio::test]
 async fn gateway_over_stdio_works() {
     let _turn = TURN.lock().await;
-    for backend in [Backend::LegacyPython, Backend::Npm] {
+    for backend in [
+        Backend::LegacyPython,
+        Backend::Npm,
+        Backend::Rmcp,
+        Backend::Refrain,
+    ] {
         let mut table = Table::new(backend);
         let target = Gateway::over_stdio("stdio", &backend.command().await);
         // A saved call of `refrain` would be resumed by a new gateway.

@@ -3,7 +3,7 @@
 //! `scripts/tools` installs them. Without them, these tests fail.
 
 use crate::support::issuer::{self, AUDIENCE as RESOURCE, ISSUER};
-use crate::support::{Balancer, Files, Serve, Signer, run_tool, tool_fails};
+use crate::support::{BackendLedger, Balancer, Files, Serve, Signer, run_tool, tool_fails};
 use refrain::prelude::*;
 use refrain::server::{AllowedHosts, ServerLimits, serve};
 use refrain_testkit::net::proxy::{CALL, Fault, FaultProxy, Plan};
@@ -102,6 +102,28 @@ async fn fastmcp_drives_tasks() {
     let client = [".tools/bin/python", "tests/clients/fastmcp_client.py"];
     let printed = run_tool(CLIENT_TIME, &client, &[instance.url().as_ref()]).await;
     assert_eq!(printed, "ok completed\nok driven\nok cancelled\n");
+}
+
+/// A backend's tool of 10 seconds, and a client whose requests time out after 2.
+#[tokio::test]
+async fn impatient_client_completes_a_long_call_as_a_task() {
+    let files = Files::new();
+    let command = BackendLedger::new(&files).command(&[]);
+    let config = format!(
+        "[backends.tested]\ncommand = {command}\ntask_after_seconds = 1\nallow = [\"slow\"]\n\
+         [backends.never]\ncommand = {command}\ntask_after_seconds = 0\nallow = [\"slow\"]\nprefix = \"never_\"\n"
+    );
+    let config = files.write("gateway.toml", &config);
+    let gateway = Serve::gateway().args(["--listen", "127.0.0.1:0"]);
+    let gateway = gateway.config(&config).start().await;
+    let client = [".tools/bin/python", "tests/clients/impatient_client.py"];
+    let printed = run_tool(
+        CLIENT_TIME,
+        &client,
+        &[gateway.url().as_ref(), "10".as_ref()],
+    )
+    .await;
+    assert_eq!(printed, "ok as a task\nok timeout without a task\n");
 }
 
 /// Web pages of an allowed origin read responses; those of others do not.

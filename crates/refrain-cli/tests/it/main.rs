@@ -7,6 +7,8 @@ mod clients;
 mod compression;
 mod config;
 mod drafts;
+mod gateway_check;
+mod gateway_fleet;
 mod keys;
 mod killed;
 mod legacy_clients;

@@ -1,5 +1,6 @@
 //! Processes of backends: who shares them, how many there are, and what they inherit.
 
+use crate::http_backend;
 use crate::support::{
     Ledger, Running, answer, asked, authenticator, backend, command, completed, text, text_of,
 };
@@ -24,10 +25,8 @@ async fn start_for_two(config: &GatewayConfig) -> Running {
     Running::start_with(config, |builder| builder.authenticator(authenticator)).await
 }
 
-#[tokio::test]
-async fn interleaved_callers_never_share_a_process() {
-    let ledger = Ledger::new();
-    let running = start_for_two(&GatewayConfig::single("tested", backend(&ledger))).await;
+/// Two callers make 500 calls each, 10 at a time. Returns the connections that served each caller, as `tool` names them.
+async fn interleave(running: &Running, tool: &str) -> [BTreeSet<String>; 2] {
     let clients = [
         running.client_of("alice").await,
         running.client_of("bob").await,
@@ -36,13 +35,42 @@ async fn interleaved_callers_never_share_a_process() {
     for _ in 0..50 {
         let calls = clients
             .iter()
-            .map(async |client| join_all((0..10).map(|_| process(client))).await);
-        for (pids, found) in seen.iter_mut().zip(join_all(calls).await) {
-            pids.extend(found.into_iter().map(|(pid, _)| pid));
+            .map(async |client| join_all((0..10).map(|_| text(client, tool, json!({})))).await);
+        for (connections, found) in seen.iter_mut().zip(join_all(calls).await) {
+            connections.extend(found);
         }
     }
-    assert!(seen[0].is_disjoint(&seen[1]), "{seen:?}");
-    assert!(seen.iter().all(|pids| pids.len() <= 16), "{seen:?}");
+    seen
+}
+
+#[tokio::test]
+async fn interleaved_callers_never_share_a_process() {
+    let ledger = Ledger::new();
+    let running = start_for_two(&GatewayConfig::single("tested", backend(&ledger))).await;
+    let [alice, bob] = interleave(&running, "process").await.map(|seen| {
+        let found = seen
+            .iter()
+            .map(|found| serde_json::from_str::<Value>(found));
+        let pid = |found: Value| found["pid"].as_u64().expect("a number");
+        found
+            .map(|found| pid(found.expect("JSON")))
+            .collect::<BTreeSet<_>>()
+    });
+    assert!(alice.is_disjoint(&bob), "{alice:?} {bob:?}");
+    assert!(alice.len() <= 16 && bob.len() <= 16, "{alice:?} {bob:?}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn interleaved_callers_never_share_a_session() {
+    let server = http_backend::start().await;
+    let config = GatewayConfig::single("tested", http_backend::at(&server));
+    let running = start_for_two(&config).await;
+    let [alice, bob] = interleave(&running, "session").await;
+    assert!(alice.is_disjoint(&bob), "{alice:?} {bob:?}");
+    assert!(alice.len() == 1 && bob.len() == 1, "{alice:?} {bob:?}");
+    let calls = server.count("tools/call");
+    assert_eq!(calls, 1000);
     running.stop().await;
 }
 
@@ -336,7 +364,7 @@ async fn cancellation_reaches_the_backend() {
     let slow = CallSpec::tool("slow").argument("seconds", 600);
     let calling = client.clone();
     let slow = tokio::spawn(async move { calling.call(slow).await });
-    until("the call", || ledger.count("begun") == 1).await;
+    until("the call", || ledger.count("slow") == 1).await;
     slow.abort();
     until("the cancellation", || ledger.count("cancelled") == 1).await;
     running.stop().await;

@@ -125,7 +125,7 @@ pub(crate) fn authenticator(principals: &[&str]) -> BearerTokens {
     all.fold(none, |tokens, name| tokens.with(name, &token(name)))
 }
 
-fn token(principal: &str) -> String {
+pub(crate) fn token(principal: &str) -> String {
     format!("{principal}-{}", "0123456789abcdef".repeat(2))
 }
 

@@ -1,4 +1,4 @@
-//! `refrain serve` and `refrain worker` as processes, and the other commands.
+//! `refrain serve`, `refrain gateway` and `refrain worker` as processes, and the other commands.
 
 use super::terminal::Terminal;
 use super::within;
@@ -57,6 +57,11 @@ impl Serve {
 
     pub(crate) fn worker() -> Self {
         Self::command("worker")
+    }
+
+    /// A gateway without `--listen`.
+    pub(crate) fn gateway() -> Self {
+        Self::command("gateway")
     }
 
     fn command(name: &str) -> Self {

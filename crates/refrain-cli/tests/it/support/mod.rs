@@ -1,6 +1,7 @@
 //! Shared helpers: instances as processes, a balancer, and a client that answers asks.
 
 pub(crate) mod client;
+pub(crate) mod gateway;
 pub(crate) mod instance;
 pub(crate) mod ledger;
 pub(crate) mod load;
@@ -9,6 +10,7 @@ pub(crate) mod tasks;
 pub(crate) mod terminal;
 
 pub(crate) use client::{Call, Client, Finished, Reply};
+pub(crate) use gateway::BackendLedger;
 pub(crate) use instance::{Instance, Serve, program, refrain, run, said, sqlite, without_settings};
 pub(crate) use ledger::Ledger;
 pub(crate) use load::Load;

@@ -95,11 +95,16 @@ impl Client {
         within("the expected state of a task", found).await
     }
 
+    /// Polls a task until it ends.
+    pub(crate) async fn ended(&self, id: &str) -> TaskView {
+        let ended = ["completed", "failed", "cancelled"];
+        self.task_until(id, |look| ended.contains(&look.status()))
+            .await
+    }
+
     /// Polls a task until it is completed. It must not fail.
     pub(crate) async fn completed(&self, id: &str) -> TaskView {
-        let ended = ["completed", "failed", "cancelled"];
-        let look = self.task_until(id, |look| ended.contains(&look.status()));
-        let look = look.await;
+        let look = self.ended(id).await;
         assert_eq!(look.status(), "completed", "{look:?}");
         look
     }
