@@ -9,7 +9,7 @@ use super::parked::{
 use crate::limits::{CallPermits, LimitReached};
 use crate::metrics::LiveCallEvent;
 use crate::relay::Holder;
-use crate::rounds::{Flows, ReplayRecord, is_missing_capability};
+use crate::rounds::{Flows, ReplayRecord, counts_as_run};
 use crate::server::Server;
 use crate::services::Services;
 use crate::tasks::TaskSeed;
@@ -171,7 +171,7 @@ impl ParkedCallGuard {
     ) {
         let (calls, parked) = (&self.calls, &self.parked);
         let (reply, stats) = parked.drive(calls, live, seed, &context).await;
-        let can_be_repeated = parked.can_be_repeated(has_call_id) && !is_missing_capability(&reply);
+        let can_be_repeated = parked.can_be_repeated(has_call_id) && counts_as_run(&reply);
         let permit = can_be_repeated.then(|| calls.permit_to_keep(parked, &reply));
         let permit = permit.and_then(Result::ok);
         if permit.is_none() {
