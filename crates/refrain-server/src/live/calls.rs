@@ -32,6 +32,8 @@ pub(crate) struct LiveCalls {
     pub(super) first_requests: FirstRequests,
     /// `true` after the shutdown began.
     closed: watch::Sender<bool>,
+    /// The number of calls that may need answers.
+    unanswered: watch::Sender<usize>,
     pub(super) flows: Arc<Flows>,
     pub(super) services: Services,
 }
@@ -46,6 +48,7 @@ impl LiveCalls {
             parked: Mutex::default(),
             first_requests: FirstRequests::default(),
             closed: watch::Sender::new(false),
+            unanswered: watch::Sender::new(0),
             flows,
             services,
         })
@@ -53,6 +56,22 @@ impl LiveCalls {
 
     pub(crate) fn is_closed(&self) -> bool {
         *self.closed.borrow()
+    }
+
+    /// The number of calls that may need answers: calls of live tools, and calls of legacy sessions that have asked.
+    pub(crate) fn unanswered(&self) -> usize {
+        *self.unanswered.borrow()
+    }
+
+    /// Waits until no call can need an answer.
+    pub(crate) async fn all_answered(&self) {
+        // The sender is not dropped meanwhile.
+        let _ = self.unanswered.subscribe().wait_for(|n| *n == 0).await;
+    }
+
+    pub(super) fn count_unanswered(self: &Arc<Self>) -> UnansweredCall {
+        self.unanswered.send_modify(|n| *n += 1);
+        UnansweredCall(self.clone())
     }
 
     pub(super) fn closed(&self) -> Closed {
@@ -148,6 +167,15 @@ impl LiveCalls {
         let driver = guard.drive(live, seed, context, has_call_id);
         tokio::spawn(driver.instrument(span));
         Ok(attached)
+    }
+}
+
+/// A call that may need answers, until this is dropped.
+pub(super) struct UnansweredCall(Arc<LiveCalls>);
+
+impl Drop for UnansweredCall {
+    fn drop(&mut self) {
+        self.0.unanswered.send_modify(|n| *n -= 1);
     }
 }
 
