@@ -6,6 +6,7 @@ use refrain_wire::Capability;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
+use std::time::Duration;
 
 /// The result of a handler.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -105,6 +106,11 @@ pub enum ErrorKind {
         /// Machine-readable details, or null.
         data: Value,
     },
+    /// A resource that the work needs is in use: HTTP 503 if possible, else JSON-RPC error -32603.
+    Busy {
+        /// When the caller should repeat the request.
+        retry_after: Duration,
+    },
 }
 
 /// The error of a handler. Any `std::error::Error` converts into it through `?`.
@@ -166,6 +172,33 @@ impl Error {
         Self::with_kind(ErrorKind::Rpc { code, data }, message)
     }
 
+    /// Makes an error of work that could not start because a resource is in use, such as a connection of a full pool. Return it
+    /// before the call has effects: the caller is told to repeat its request, which then runs again.
+    ///
+    /// The response is HTTP 503 with `Retry-After`, and JSON-RPC error -32603 with the message, as if a limit of the server was
+    /// reached. It is not recorded as the call's reply. The JSON-RPC error alone is the response on stdio, in a stream that
+    /// has begun, and in a later round of a live call, which has ended. A task fails with it.
+    ///
+    /// In [`Cx::once`](crate::Cx::once) it is an ordinary error, since such work does not run again.
+    ///
+    /// ```
+    /// use refrain::prelude::*;
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use tokio::sync::Semaphore;
+    ///
+    /// async fn render(_: Cx, printers: State<Arc<Semaphore>>) -> Result<String> {
+    ///     let _printer = printers
+    ///         .try_acquire()
+    ///         .map_err(|_| Error::busy("all printers are in use", Duration::from_secs(5)))?;
+    ///     Ok("printed".into())
+    /// }
+    /// let tool = Tool::new("render", render);
+    /// ```
+    pub fn busy(message: impl fmt::Display, retry_after: Duration) -> Self {
+        Self::with_kind(ErrorKind::Busy { retry_after }, message)
+    }
+
     /// The error of a `Cx` whose call has ended.
     pub(crate) fn ended() -> Self {
         Self::msg("the call has ended, and its Cx can no longer be used")
@@ -194,9 +227,9 @@ impl Error {
         self.source.as_deref()
     }
 
-    /// The same error, which a task does not retry.
+    /// The same error, which neither a task nor the client retries.
     pub(crate) fn without_retry(mut self) -> Self {
-        if self.stored.kind == ErrorKind::Retry {
+        if let ErrorKind::Retry | ErrorKind::Busy { .. } = self.stored.kind {
             self.stored.kind = ErrorKind::Failed;
         }
         self

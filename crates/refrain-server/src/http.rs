@@ -292,8 +292,8 @@ impl HttpService {
                 headers.insert(WWW_AUTHENTICATE, self.challenge(scopes));
                 StatusCode::FORBIDDEN
             }
-            Status::Busy => {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            Status::Busy(time) => {
+                headers.insert(RETRY_AFTER, errors::retry_after(*time));
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };

@@ -19,6 +19,10 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// When a client should retry after a limit was reached.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The kind of an outgoing message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +46,8 @@ pub enum Status {
     Rejected(ErrorCode),
     /// The caller lacks one of these scopes, separated by spaces.
     Forbidden(String),
-    /// A limit is reached; the client may retry.
-    Busy,
+    /// A limit is reached or a resource is in use; the client may retry after this time.
+    Busy(Duration),
 }
 
 /// The response to one message: notifications, then the reply. Dropping it cancels the handler, except that of a live call
@@ -192,7 +196,7 @@ impl MessageResponse {
             }
             Dispatch::Forbidden(missing) => Work::Reply(response.forbid(missing)),
             Dispatch::Busy(error) => {
-                response.status = Status::Busy;
+                response.status = Status::Busy(RETRY_AFTER);
                 Work::Reply(Reply::Error(error))
             }
             Dispatch::Relay(relay) => return Disposition::Relay(id, relay),
@@ -209,7 +213,7 @@ impl MessageResponse {
     /// The response to a request that exceeds a limit.
     pub(crate) fn busy(server: &Server, id: Id<'_>, error: RpcError) -> Self {
         server.0.services.metrics.request_refused(Refusal::Busy);
-        Self::reply(server, id, "", Reply::Error(error)).with_status(Status::Busy)
+        Self::reply(server, id, "", Reply::Error(error)).with_status(Status::Busy(RETRY_AFTER))
     }
 
     pub(crate) fn with_status(mut self, status: Status) -> Self {
@@ -402,6 +406,7 @@ impl MessageResponse {
             {
                 self.status = Status::Rejected(error.code);
             }
+            Reply::Busy { retry_after, .. } => self.status = Status::Busy(*retry_after),
             _ => {}
         }
         let mut out = Vec::new();

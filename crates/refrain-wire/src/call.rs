@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
@@ -146,6 +147,13 @@ pub enum Reply {
     Task(ResultBody),
     /// The call failed.
     Error(RpcError),
+    /// The call failed and had no effect, because a resource is in use. The same request may succeed later.
+    Busy {
+        /// The error that the client gets.
+        error: RpcError,
+        /// When the client should repeat the request.
+        retry_after: Duration,
+    },
     /// An earlier reply that [`record_reply`](crate::ratified::record_reply) serialized.
     Recorded(String),
 }

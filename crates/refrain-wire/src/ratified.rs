@@ -185,7 +185,7 @@ fn size_of_reply(id: &str, reply: &Reply, server_info: &RawValue) -> usize {
             let state = state.map_or(0, |state| r#","requestState":"""#.len() + state.len());
             "input_required".len() + asks + state
         }
-        Reply::Error(_) => OTHER,
+        Reply::Error(_) | Reply::Busy { .. } => OTHER,
         Reply::Recorded(rest) => rest.len(),
     };
     FRAME.len() + id.len() + result + SERVER_INFO_KEY.len() + server_info.get().len()
@@ -212,7 +212,7 @@ fn write_outcome(out: &mut Vec<u8>, reply: &Reply, server_info: &RawValue) {
             write_incomplete(out, incomplete);
             write_meta(out, None, server_info);
         }
-        Reply::Error(error) => write_error_member(out, error),
+        Reply::Error(error) | Reply::Busy { error, .. } => write_error_member(out, error),
         Reply::Recorded(rest) => out.extend_from_slice(rest.as_bytes()),
     }
 }

@@ -164,22 +164,27 @@ fn finish(
         slot.phase = Phase::Idle;
         state.running -= 1;
     }
-    let outcome = match retryable(&outcome) {
-        Some(error) if state.can_retry() => {
+    let mut is_busy = false;
+    let outcome = match failure(&outcome) {
+        Some((ErrorKind::Retry, error)) if state.can_retry() => {
             state.retry = Some(Box::new(error));
             return StepAction::Stop;
         }
         // The replay log is unavailable, and only a task can retry.
-        Some(error) if key.kind == OperationKind::Once => {
+        Some((ErrorKind::Retry, error)) if key.kind == OperationKind::Once => {
             to_outcome::<()>(Err(Error::internal(error)))
         }
-        _ => outcome,
+        failure => {
+            is_busy = matches!(failure, Some((ErrorKind::Busy { .. }, _)));
+            outcome
+        }
     };
     let entry = Entry::new(key.clone(), 0, outcome);
     let Some(index) = state.append(entry, shared.env.limits.entries) else {
         return StepAction::Stop;
     };
-    let phase = match state.should_hand_on(&shared.env) {
+    // In a token, the error would be the outcome of every repeated request.
+    let phase = match !is_busy && state.should_hand_on(&shared.env) {
         true => Phase::Parked,
         false => Phase::Waiting(index),
     };
@@ -187,13 +192,13 @@ fn finish(
     StepAction::Wait
 }
 
-/// The error of a step that a task retries.
-fn retryable(outcome: &StoredOutcome) -> Option<Error> {
+/// The error of a failed step.
+fn failure(outcome: &StoredOutcome) -> Option<(ErrorKind, Error)> {
     let StoredOutcome::Failure(json) = outcome else {
         return None;
     };
     let error = Error::from(serde_json::from_str::<StoredError>(json).ok()?);
-    matches!(error.kind(), ErrorKind::Retry).then_some(error)
+    Some((error.kind().clone(), error))
 }
 
 fn to_outcome<T: Serialize>(done: Result<T>) -> StoredOutcome {

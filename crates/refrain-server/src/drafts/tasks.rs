@@ -121,7 +121,7 @@ impl DraftEndpoint {
             let reply = self.call(&get, caller).await;
             let is_working = reply.task_status() == Some("working");
             // No permit for the call at the moment: poll again later.
-            let is_busy = reply.status == Status::Busy && changes.is_some();
+            let is_busy = matches!(reply.status, Status::Busy(_)) && changes.is_some();
             if !is_working && !is_busy {
                 return self.respond(reply);
             }

@@ -4,12 +4,20 @@ use super::{Body, BoxedResponse, HttpService, json};
 use crate::auth::{AuthRejection, Challenge, MissingScopes};
 use crate::limits::LimitReached;
 use crate::metrics::Refusal;
+use crate::response;
 use crate::wire_recorder;
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use refrain_wire::ratified::write_error;
 use refrain_wire::{Id, RpcError, find_request_id};
 use std::borrow::Cow;
+use std::time::Duration;
+
+/// The value of `Retry-After`: whole seconds, rounded up, at least one.
+pub(super) fn retry_after(time: Duration) -> HeaderValue {
+    let seconds = time.as_millis().div_ceil(1000).max(1);
+    u64::try_from(seconds).unwrap_or(u64::MAX).into()
+}
 
 impl HttpService {
     /// Rejects a request before a call starts, and counts it.
@@ -53,8 +61,8 @@ impl HttpService {
     /// The response while a limit is reached: 503 with `Retry-After`.
     pub(super) fn busy(&self, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
         let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, id, error);
-        let second = HeaderValue::from_static("1");
-        response.headers_mut().insert(RETRY_AFTER, second);
+        let retry_after = retry_after(response::RETRY_AFTER);
+        response.headers_mut().insert(RETRY_AFTER, retry_after);
         response
     }
 
@@ -121,11 +129,11 @@ impl HttpService {
         if let Some(challenge) = challenge {
             headers.insert(WWW_AUTHENTICATE, challenge);
         }
-        if let AuthRejection::Unavailable { retry_after, .. } = rejection {
-            // Rounded up to whole seconds, at least one.
-            let seconds = retry_after.as_millis().div_ceil(1000).max(1);
-            let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
-            headers.insert(RETRY_AFTER, seconds.into());
+        if let AuthRejection::Unavailable {
+            retry_after: time, ..
+        } = rejection
+        {
+            headers.insert(RETRY_AFTER, retry_after(*time));
         }
         response
     }

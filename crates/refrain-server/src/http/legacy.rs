@@ -11,6 +11,7 @@
 //! Another instance relays the request to the session's holder. If the holder is gone, it serves the request itself.
 
 use super::body::EventSource;
+use super::errors::retry_after;
 use super::{Body, BoxedResponse, HttpService, accepted, event_stream, json};
 use crate::auth::Caller;
 use crate::dispatch::{Context, ParsedMessage, SessionContext};
@@ -20,6 +21,7 @@ use crate::metrics::Refusal;
 use crate::relay::RelayRequest;
 use crate::response::{Disposition, MessageKind, Status};
 use crate::timer::within;
+use http::header::RETRY_AFTER;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_wire::legacy::{Revision, is_modern};
@@ -170,7 +172,13 @@ impl HttpService {
         let reader = legacy.stream(session, caller, vec![response], purpose.as_ref());
         if let Some(Some((MessageKind::Reply, reply))) = within(PROMPT_TIME, reader.peek()).await {
             legacy.forget_stream(&reader);
-            return json(reply);
+            let mut response = json(reply);
+            if let Some(time) = reader.retry_after() {
+                let headers = response.headers_mut();
+                headers.insert(RETRY_AFTER, retry_after(time));
+                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            }
+            return response;
         }
         self.resumable_stream(session, reader)
     }
@@ -194,7 +202,7 @@ impl HttpService {
             responses.push(response);
         }
         let is_retryable = |response: &crate::MessageResponse| {
-            matches!(response.status(), Status::Forbidden(_) | Status::Busy)
+            matches!(response.status(), Status::Forbidden(_) | Status::Busy(_))
         };
         let is_done = |response: &crate::MessageResponse| {
             matches!(response.status(), Status::Accepted | Status::Replied)

@@ -22,6 +22,10 @@ use std::time::Duration;
 #[cfg(feature = "metrics")]
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Time to send the last replies of calls that ended because the drain time has elapsed.
+const LAST_REPLIES: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(crate) struct Mount {
@@ -44,8 +48,10 @@ impl Mount {
 /// Serves HTTP until `shutdown` resolves, then drains.
 ///
 /// Draining first makes `/readyz` return 503 and moves flows to other instances at their checkpoints. After
-/// `drain_grace` no connection is accepted; open ones are closed after their next response, or after another quarter of
-/// that time. Running calls have `drain_time` to finish.
+/// `drain_grace` no connection is accepted, unless live calls need answers. Open connections are closed after their next
+/// response, or after another quarter of that time.
+///
+/// Running calls have `drain_time` to finish. Live calls that have no answer by then end with an error.
 ///
 /// The listener is a [`TcpListener`](tokio::net::TcpListener), or a [`Listener`] with TLS.
 pub async fn serve(
@@ -82,39 +88,87 @@ pub(crate) async fn serve_with(
                 stopping = true;
                 servers.iter().for_each(Server::start_draining);
                 workers.iter().for_each(Worker::stop);
-                let end = tokio::time::Instant::now() + server.limits().drain_grace;
+                let end = Instant::now() + server.limits().drain_grace;
                 grace.as_mut().reset(end);
                 tracing::info!(running = running(&servers), "draining");
             }
             () = &mut grace, if stopping => break,
         }
     }
-    drop(listener);
-    // A proxy may be sending a request on a connection of its pool.
-    within(server.limits().drain_grace / 4, connections.closed()).await;
-    // Answers can no longer arrive.
-    servers.iter().for_each(Server::close_live);
-    connections.close();
-    let all = async {
-        connections.closed().await;
-        // Live calls may run without a connection.
-        for server in &servers {
-            server.0.services.limits.live.wait_until_idle().await;
-        }
-    };
+    drain(&mut connections, listener, &servers).await;
     let drain_time = server.limits().drain_time;
-    if within(drain_time, all).await.is_none() {
-        tracing::warn!(
-            running = running(&servers),
-            "drain time elapsed, running calls dropped"
-        );
-    }
     let mut stopping = JoinSet::new();
     for worker in workers {
         stopping.spawn(worker.stopped(drain_time));
     }
     while stopping.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Waits for answers and running calls, and closes all connections.
+async fn drain(connections: &mut OpenConnections, listener: Listener, servers: &[Server]) {
+    let limits = servers[0].limits();
+    let drain_time = limits.drain_time;
+    let began = Instant::now();
+    let answering = accept_answers(connections, &listener, servers);
+    let is_answered = within(drain_time, answering).await.is_some();
+    let time_left = match is_answered {
+        true => drain_time.saturating_sub(began.elapsed()),
+        false => LAST_REPLIES,
+    };
+    if !is_answered {
+        let calls = unanswered(servers);
+        tracing::warn!(calls, "drain time elapsed with live calls in memory");
+    }
+    drop(listener);
+    // A proxy may be sending a request on a connection of its pool.
+    within(limits.drain_grace / 4, connections.closed()).await;
+    // Answers can no longer arrive.
+    servers.iter().for_each(Server::close_live);
+    connections.close();
+    let all = async {
+        connections.closed().await;
+        // Live calls may run without a connection.
+        for server in servers {
+            server.0.services.limits.live.wait_until_idle().await;
+        }
+    };
+    if within(time_left, all).await.is_none() {
+        tracing::warn!(
+            running = running(servers),
+            "drain time elapsed, running calls dropped"
+        );
+    }
+}
+
+/// Accepts connections until no live call can need an answer, which is a request of its own.
+async fn accept_answers(
+    connections: &mut OpenConnections,
+    listener: &Listener,
+    servers: &[Server],
+) {
+    let all_answered = async {
+        while unanswered(servers) > 0 {
+            for server in servers {
+                server.0.live.all_answered().await;
+            }
+        }
+    };
+    let mut all_answered = std::pin::pin!(all_answered);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut all_answered => return,
+            () = connections.step(listener) => {}
+        }
+    }
+}
+
+fn unanswered(servers: &[Server]) -> usize {
+    servers
+        .iter()
+        .map(|server| server.0.live.unanswered())
+        .sum()
 }
 
 fn running(servers: &[Server]) -> usize {

@@ -43,6 +43,8 @@ pub(super) struct StreamState {
     /// The sequence number of the last dropped ask or reply.
     last_dropped: u64,
     reply: Option<u64>,
+    /// Set if the reply is that a resource is in use.
+    retry_after: Option<Duration>,
     /// The sequence number of the last event that the current reader has received.
     last_read: u64,
     /// The number of readers so far. Only the latest is active.
@@ -114,6 +116,11 @@ impl Stream {
         state.shrink_to(self.limit);
         self.update_stored(&state, before);
         wake(state);
+    }
+
+    /// Marks the reply, which follows, as one after which the client should repeat its request.
+    pub(super) fn set_retry_after(&self, time: Duration) {
+        self.state.lock().retry_after = Some(time);
     }
 
     /// Drops events of this total size, if possible.
@@ -309,6 +316,11 @@ impl StreamReader {
     pub(crate) async fn peek(&self) -> Option<(MessageKind, Bytes)> {
         let next = poll_fn(|cx| self.poll_locked(&mut self.stream.state.lock(), cx)).await;
         next.map(|(_, kind, message)| (kind, message))
+    }
+
+    /// When the client should repeat its request, if the reply is that a resource is in use.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        self.stream.state.lock().retry_after
     }
 }
 

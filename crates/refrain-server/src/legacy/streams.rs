@@ -19,7 +19,7 @@ use crate::auth::Caller;
 use crate::limits::{LimitKey, ServerLimits};
 use crate::metrics::LiveCallEvent;
 use crate::relay::Holder;
-use crate::response::{MessageKind, MessageResponse};
+use crate::response::{MessageKind, MessageResponse, Status};
 use crate::subscriptions::SubscribeError;
 use crate::timer::within;
 use crate::wire_recorder;
@@ -306,6 +306,9 @@ impl LegacySessions {
         let call = id.map(|id| self.register_call(&session, id));
         let sending = async {
             while let Some((kind, message)) = response.next_message().await {
+                if let Status::Busy(retry_after) = response.status() {
+                    stream.set_retry_after(*retry_after);
+                }
                 self.streams.push(&stream, kind, message);
                 // A handler that reports progress constantly must not block other tasks.
                 if kind == MessageKind::Notification {

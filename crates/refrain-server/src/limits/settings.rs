@@ -56,10 +56,10 @@ pub struct ServerLimits {
     pub live_bytes_each: usize,
     /// Time limit of such a call, including the time it waits for answers. Default one hour.
     pub live_time: Duration,
-    /// Time for running calls to finish at shutdown. Default 30 seconds.
+    /// Time at shutdown for running calls to finish and for answers to live calls to arrive. Default 30 seconds.
     pub drain_time: Duration,
-    /// Time between the start of the shutdown, when `/readyz` begins to fail, and the rejection of new connections. Load
-    /// balancers need it to notice. Default one second.
+    /// Time between the start of the shutdown, when `/readyz` begins to fail, and the rejection of new connections, unless
+    /// live calls need answers. Load balancers need it to notice. Default one second.
     pub drain_grace: Duration,
     /// Time limit for a client to send the next complete request on its connection. A slower connection is closed after
     /// this time, at the latest after twice this time. Default 60 seconds.

@@ -9,7 +9,7 @@ use super::parked::{
 use crate::limits::{CallPermits, LimitReached};
 use crate::metrics::LiveCallEvent;
 use crate::relay::Holder;
-use crate::rounds::{Flows, ReplayRecord, is_missing_capability};
+use crate::rounds::{Flows, ReplayRecord, counts_as_run};
 use crate::server::Server;
 use crate::services::Services;
 use crate::tasks::TaskSeed;
@@ -32,6 +32,8 @@ pub(crate) struct LiveCalls {
     pub(super) first_requests: FirstRequests,
     /// `true` after the shutdown began.
     closed: watch::Sender<bool>,
+    /// The number of calls that may need answers.
+    unanswered: watch::Sender<usize>,
     pub(super) flows: Arc<Flows>,
     pub(super) services: Services,
 }
@@ -46,6 +48,7 @@ impl LiveCalls {
             parked: Mutex::default(),
             first_requests: FirstRequests::default(),
             closed: watch::Sender::new(false),
+            unanswered: watch::Sender::new(0),
             flows,
             services,
         })
@@ -53,6 +56,22 @@ impl LiveCalls {
 
     pub(crate) fn is_closed(&self) -> bool {
         *self.closed.borrow()
+    }
+
+    /// The number of calls that may need answers: calls of live tools, and calls of legacy sessions that have asked.
+    pub(crate) fn unanswered(&self) -> usize {
+        *self.unanswered.borrow()
+    }
+
+    /// Waits until no call can need an answer.
+    pub(crate) async fn all_answered(&self) {
+        // The sender is not dropped meanwhile.
+        let _ = self.unanswered.subscribe().wait_for(|n| *n == 0).await;
+    }
+
+    pub(super) fn count_unanswered(self: &Arc<Self>) -> UnansweredCall {
+        self.unanswered.send_modify(|n| *n += 1);
+        UnansweredCall(self.clone())
     }
 
     pub(super) fn closed(&self) -> Closed {
@@ -151,6 +170,15 @@ impl LiveCalls {
     }
 }
 
+/// A call that may need answers, until this is dropped.
+pub(super) struct UnansweredCall(Arc<LiveCalls>);
+
+impl Drop for UnansweredCall {
+    fn drop(&mut self) {
+        self.0.unanswered.send_modify(|n| *n -= 1);
+    }
+}
+
 /// Removes a parked call from the map when its driver ends.
 struct ParkedCallGuard {
     calls: Arc<LiveCalls>,
@@ -171,7 +199,7 @@ impl ParkedCallGuard {
     ) {
         let (calls, parked) = (&self.calls, &self.parked);
         let (reply, stats) = parked.drive(calls, live, seed, &context).await;
-        let can_be_repeated = parked.can_be_repeated(has_call_id) && !is_missing_capability(&reply);
+        let can_be_repeated = parked.can_be_repeated(has_call_id) && counts_as_run(&reply);
         let permit = can_be_repeated.then(|| calls.permit_to_keep(parked, &reply));
         let permit = permit.and_then(Result::ok);
         if permit.is_none() {

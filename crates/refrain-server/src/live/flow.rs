@@ -7,12 +7,13 @@
 //!
 //! An idle call of an anonymous caller ends earlier if another caller needs its permit.
 //!
-//! When the instance shuts down, handlers that wait for an answer are cancelled. Handlers that only sleep continue.
+//! When the instance no longer accepts connections, handlers that wait for an answer are cancelled. Handlers that only sleep
+//! continue.
 //!
 //! A handler in the explicit style, which returns `Incomplete`, runs again when all its asks are answered.
 
 use super::answers::{AnswerSender, LiveAnswer};
-use super::calls::{Closed, LiveCalls, gave_way, shutting_down};
+use super::calls::{Closed, LiveCalls, UnansweredCall, gave_way, shutting_down};
 use crate::limits::{LivePermit, Permit};
 use crate::rounds::LiveSpec;
 use crate::tasks::{CallPermit, CreatedTask, Creating, TaskSeed};
@@ -68,8 +69,11 @@ pub(crate) struct LiveFlow {
     timer: Timer,
     /// When an idle call is cancelled.
     call_deadline: Option<Instant>,
-    /// Wakes a call that waits for an answer when the instance shuts down.
+    /// Wakes a call that waits for an answer when no connection is accepted any more.
     closed: Option<Closed>,
+    /// A draining instance accepts connections while there is such a call. Set with the first ask in a legacy session, where
+    /// most calls do not ask.
+    unanswered: Option<UnansweredCall>,
     /// When a busy handler must be idle or done.
     round_deadline: Option<Instant>,
     is_idle_reported: bool,
@@ -102,6 +106,7 @@ impl LiveFlow {
             timer: Timer::default(),
             call_deadline: Instant::now().checked_add(calls.services.limits.live_time),
             closed: None,
+            unanswered: permit.is_none().then(|| calls.count_unanswered()),
             round_deadline: None,
             is_idle_reported: false,
             takes_permit: permit.is_some(),
@@ -311,6 +316,8 @@ impl LiveFlow {
             return Some(gave_way());
         }
         let calls = &self.calls;
+        self.unanswered
+            .get_or_insert_with(|| calls.count_unanswered());
         let closed = self.closed.get_or_insert_with(|| calls.closed());
         closed.as_mut().poll(cx).is_ready().then(shutting_down)
     }

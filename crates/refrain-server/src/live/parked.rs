@@ -351,7 +351,7 @@ impl ParkedCall {
                 }
                 LiveEvent::Ended(end) => {
                     let reply = reply_of(*end, context.kind, live.output());
-                    Some(HandlerReply::Last(reply))
+                    Some(HandlerReply::Last(self.final_reply(reply)))
                 }
                 LiveEvent::Crashed => {
                     let error = RpcError::internal("a test crashed the flow");
@@ -382,6 +382,14 @@ impl ParkedCall {
     fn cancelled_reply(&self, calls: &LiveCalls) -> Option<Reply> {
         let why = self.state.lock().cancel_reason.clone()?;
         Some(given_up_reply(calls, why))
+    }
+
+    /// The reply of a handler that ended. The request of a later round cannot be repeated when a resource is free.
+    fn final_reply(&self, reply: Reply) -> Reply {
+        match reply {
+            Reply::Busy { error, .. } if self.state.lock().round > 1 => Reply::Error(error),
+            reply => reply,
+        }
     }
 
     /// The reply with the open asks, if the handler became idle in a round.

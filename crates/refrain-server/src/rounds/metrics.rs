@@ -102,6 +102,7 @@ fn outcome(reply: &Reply) -> RoundLabel {
         Reply::Incomplete(_) => RoundLabel::InputRequired,
         Reply::Task(_) => RoundLabel::Task,
         Reply::Error(error) => RoundLabel::error(error.code),
+        Reply::Busy { .. } => RoundLabel::Busy,
         Reply::Recorded(_) => RoundLabel::Repeated,
     }
 }

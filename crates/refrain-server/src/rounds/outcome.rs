@@ -28,9 +28,17 @@ pub(crate) fn outcome_of(
 }
 
 pub(crate) fn reply_of(end: End, kind: CallKind, output: Option<&Validator>) -> Reply {
-    match outcome_of(end, kind, output) {
-        Ok(body) => Reply::Complete(body),
-        Err(error) => Reply::Error(error),
+    let retry_after = match &end {
+        End::Failed(error) => match error.kind() {
+            ErrorKind::Busy { retry_after } => Some(*retry_after),
+            _ => None,
+        },
+        _ => None,
+    };
+    match (outcome_of(end, kind, output), retry_after) {
+        (Ok(body), _) => Reply::Complete(body),
+        (Err(error), Some(retry_after)) => Reply::Busy { error, retry_after },
+        (Err(error), None) => Reply::Error(error),
     }
 }
 
@@ -52,6 +60,7 @@ fn failed(failed: &Error, kind: CallKind) -> Result<ResultBody, RpcError> {
         }
         ErrorKind::InvalidParams => RpcError::invalid_params(failed.to_string()),
         ErrorKind::Rpc { code, data } => foreign(*code, data, failed),
+        ErrorKind::Busy { .. } => RpcError::internal(failed.to_string()),
         ErrorKind::Internal => {
             limited_event!(ERROR, error = %failed, "handler failed");
             RpcError::internal("Internal error")

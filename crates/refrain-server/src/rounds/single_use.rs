@@ -30,13 +30,13 @@ impl ReplayRecord {
         Self { log, key }
     }
 
-    /// Records the reply. For a missing capability it deletes the claim instead, so that the client can repeat the round.
+    /// Records the reply. If the round does not count as run, it deletes the claim instead, so that the client can repeat it.
     pub(crate) fn write(
         self,
         reply: &Reply,
         server_info: &RawValue,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let recorded = (!is_missing_capability(reply)).then(|| record_reply(reply, server_info));
+        let recorded = counts_as_run(reply).then(|| record_reply(reply, server_info));
         async move {
             let Some(recorded) = recorded else {
                 return self.delete().await;
@@ -125,9 +125,13 @@ impl Drop for ReplayClaim {
     }
 }
 
-/// Whether the client lacks a capability. Such a round does not count as run.
-pub(crate) fn is_missing_capability(reply: &Reply) -> bool {
-    matches!(reply, Reply::Error(error) if error.code == ErrorCode::MissingCapability)
+/// Whether the round counts as run. It does not if the client lacks a capability, or a resource is in use.
+pub(crate) fn counts_as_run(reply: &Reply) -> bool {
+    match reply {
+        Reply::Error(error) => error.code != ErrorCode::MissingCapability,
+        Reply::Busy { .. } => false,
+        _ => true,
+    }
 }
 
 pub(super) fn already_used() -> RpcError {

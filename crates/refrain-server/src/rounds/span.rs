@@ -70,7 +70,7 @@ pub(super) fn record_reply(span: &Span, reply: &Reply) {
         return;
     }
     match reply {
-        Reply::Error(error) => {
+        Reply::Error(error) | Reply::Busy { error, .. } => {
             let code = error.code.as_i32();
             span.record("rpc.response.status_code", display(code));
             span.record("error.type", display(code));

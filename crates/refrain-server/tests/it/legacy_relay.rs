@@ -29,6 +29,7 @@ fn keys() -> KeyRing {
 fn builder(keys: &KeyRing) -> ServerBuilder {
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,
+        drain_time: Duration::from_millis(100),
         ..ServerLimits::default()
     };
     Server::builder("legacy", "1")

@@ -7,6 +7,7 @@ mod bad_params;
 mod bad_tokens;
 mod bodies;
 mod build;
+mod busy;
 mod complete;
 mod connections;
 mod cors;

@@ -47,7 +47,9 @@ pub fn write_reply(out: &mut Vec<u8>, id: Id<'_>, reply: &Reply, revision: Revis
             write_body(out, body, revision);
             out.push(b'}');
         }
-        Reply::Error(error) => write_error(out, Some(id.as_json()), error),
+        Reply::Error(error) | Reply::Busy { error, .. } => {
+            write_error(out, Some(id.as_json()), error);
+        }
         Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => {
             let error = RpcError::internal("Internal error");
             write_error(out, Some(id.as_json()), &error);

@@ -5,7 +5,7 @@ use refrain_core::Source;
 use refrain_server::drafts;
 use refrain_wire::drafts::Draft;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 #[tokio::test]
 async fn disconnect_before_the_first_reply_cancels_the_call() {
@@ -53,52 +53,161 @@ async fn draining_instance_serves_legacy_clients() {
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
 
+const BRIEF: Duration = Duration::from_millis(200);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Limits of an instance that drains for this long.
+fn drains_for(drain_time: Duration) -> ServerLimits {
+    ServerLimits {
+        drain_grace: Duration::ZERO,
+        drain_time,
+        ..ServerLimits::default()
+    }
+}
+
 #[tokio::test]
-async fn shutdown_cancels_waiting_call_of_legacy_client() {
+async fn waiting_call_of_legacy_client_is_lost_after_the_drain_time() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let mut instance = start(builder(&ledger, &keys)).await;
+    let limits = drains_for(BRIEF);
+    let mut instance = start(builder(&ledger, &keys).limits(limits)).await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(1, "waits", json!({}))).await;
     assert_eq!(stream.next().await["method"], "elicitation/create");
+    let stopped = Instant::now();
     instance.stop();
     let rest = stream.rest().await;
+    assert!(stopped.elapsed() >= BRIEF, "lost too early");
     let message = rest.last().expect("there is a reply")["error"]["message"].clone();
     names(
         message.as_str().expect("the message is a string"),
         &["shutting down", "call the tool again"],
     );
-    // Long before the drain time has passed.
     instance.stopped().await;
     assert_eq!(ledger.lines(), ["started", "dropped"]);
 }
 
+#[tokio::test]
+async fn waiting_call_is_lost_after_the_drain_time() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let limits = drains_for(BRIEF);
+    let instance = start(builder(&ledger, &keys).limits(limits)).await;
+    instance.send(&first("waits")).await.reply();
+    let (address, stopped) = (instance.address, Instant::now());
+    instance.stopped_now().await;
+    assert!(stopped.elapsed() >= BRIEF, "lost too early");
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+/// Stops the instance, and waits until it is draining. Its drain grace must be zero.
+async fn drain(instance: &mut Instance) {
+    instance.stop();
+    let draining = async {
+        while !instance.server.is_draining() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    within("the instance to drain", draining).await;
+}
+
+/// Asserts that a draining instance accepts connections, but no new live calls.
+async fn assert_accepts(instance: &Instance) {
+    for _ in 0..20 {
+        let ready = instance.get("/readyz").await;
+        assert_eq!((ready.status, ready.text()), (503, "draining\n".into()));
+        assert_eq!(ready.header("connection"), Some("close"));
+    }
+    let rejected = instance.send(&first("inline")).await;
+    names(&rejected.error(503, -32603), &["shutting down"]);
+}
+
+#[tokio::test]
+async fn answers_arrive_while_the_instance_drains() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let mut instance = start(builder(&ledger, &keys).limits(drains_for(HOUR))).await;
+    let state = token(&instance.send(&first("twice")).await.reply());
+    drain(&mut instance).await;
+    assert_accepts(&instance).await;
+    let answer = first("twice").again(&state, json!({"first": login("a")}));
+    let state = token(&instance.send(&answer).await.reply());
+    // The call has asked again.
+    assert_accepts(&instance).await;
+    let answers = json!({"second": login("b"), "third": login("c")});
+    let done = instance.send(&first("twice").again(&state, answers)).await;
+    assert_eq!(text(&done.reply()), "abc");
+    assert_eq!(done.header("connection"), Some("close"));
+    // Long before the drain time has passed.
+    instance.stopped().await;
+    assert_eq!(ledger.lines(), ["first a", "others b c"]);
+}
+
+#[tokio::test]
+async fn relayed_answer_arrives_while_the_holder_drains() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let build = || builder(&ledger, &keys).limits(drains_for(HOUR));
+    let mut instances = fleet(2, build, true).await;
+    let asks = instances[0].send(&first("inline")).await.reply();
+    drain(&mut instances[0]).await;
+    assert_accepts(&instances[0]).await;
+    let done = instances[1].send(&second("inline", &token(&asks))).await;
+    assert_eq!(text(&done.reply()), "Done for Ada.");
+    instances.remove(0).stopped().await;
+    assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
+}
+
+#[tokio::test]
+async fn answers_of_legacy_clients_arrive_while_the_holder_drains() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let build = || builder(&ledger, &keys).limits(drains_for(HOUR));
+    let mut instances = fleet(2, build, true).await;
+    let session = Session::open(&instances[0]).await;
+    let mut direct = session.stream(&call(1, "inline", json!({}))).await;
+    let mut relayed = session
+        .at(&instances[1])
+        .stream(&call(2, "inline", json!({})))
+        .await;
+    let asked = [direct.next().await, relayed.next().await];
+    drain(&mut instances[0]).await;
+    assert_accepts(&instances[0]).await;
+    session.post(&filled_in(&asked[0], "Ada")).await;
+    let there = session.at(&instances[1]);
+    there.post(&filled_in(&asked[1], "Bob")).await;
+    for (stream, name) in [(&mut direct, "Ada"), (&mut relayed, "Bob")] {
+        let done = stream.next().await;
+        let expected = format!("Done for {name}.");
+        assert_eq!(done["result"]["content"][0]["text"], expected, "{done}");
+    }
+    instances.remove(0).stopped().await;
+}
+
+#[tokio::test]
+async fn ended_calls_do_not_delay_shutdown() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let instance = start(builder(&ledger, &keys).limits(drains_for(HOUR))).await;
+    // The last reply of a call with a call id is kept.
+    let request = first("inline").meta("refrain/callId", json!("c-1"));
+    let asks = instance.send(&request).await.reply();
+    instance.send(&second("inline", &token(&asks))).await;
+    let session = Session::open(&instance).await;
+    let mut stream = session.stream(&call(1, "inline", json!({}))).await;
+    let asked = stream.next().await;
+    session.post(&filled_in(&asked, "Ada")).await;
+    stream.next().await;
+    instance.stopped_now().await;
+}
+
 /// An instance with a tool that waits for a signal.
 async fn with_gate(ledger: &Arc<Ledger>) -> (Instance, Arc<Signals>) {
-    let limits = ServerLimits {
-        drain_grace: Duration::ZERO,
-        ..ServerLimits::default()
-    };
     let (signals, _received) = signals();
     let builder = builder(ledger, &keys())
         .tool(Tool::new("gated", gated).live())
         .state(signals.clone());
-    (start(builder.limits(limits)).await, signals)
-}
-
-/// Waits until the port of the instance is closed.
-async fn closed(instance: &Instance) {
-    let closed = async {
-        while TcpStream::connect(instance.address).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within("the port to be closed", closed).await;
+    (start(builder.limits(drains_for(HOUR))).await, signals)
 }
 
 /// Asserts that shutdown waits for the running call.
 async fn assert_shutdown_waits(mut instance: Instance, ledger: &Ledger, signals: &Signals) {
-    instance.stop();
-    closed(&instance).await;
+    drain(&mut instance).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!instance.has_stopped(), "a handler is running");
     signals.open();
@@ -144,12 +253,8 @@ async fn polls(cx: Cx, ledger: LedgerState, may_end: State<Arc<AtomicBool>>) -> 
 async fn sleeping_call_gets_the_drain_time() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let may_end = Arc::new(AtomicBool::new(false));
-    let limits = ServerLimits {
-        drain_grace: Duration::ZERO,
-        ..ServerLimits::default()
-    };
     let builder = builder(&ledger, &keys)
-        .limits(limits)
+        .limits(drains_for(HOUR))
         .state(may_end.clone());
     let mut instance = start(builder.tool(Tool::new("polls", polls).live())).await;
     let session = Session::open(&instance).await;
@@ -159,8 +264,7 @@ async fn sleeping_call_gets_the_drain_time() {
     let mut modern = instance.connect().await;
     modern.send(&first("polls")).await;
     ledger.wait_for("started").await;
-    instance.stop();
-    closed(&instance).await;
+    drain(&mut instance).await;
     for _ in 0..10 {
         ledger.clear();
         ledger.wait_for("slept").await;
@@ -173,9 +277,13 @@ async fn sleeping_call_gets_the_drain_time() {
 }
 
 #[tokio::test]
-async fn shutdown_cancels_idle_calls_of_a_draft_server() {
+async fn waiting_call_of_a_draft_server_is_lost_after_the_drain_time() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let build = || builder(&ledger, &keys).build().expect("the server builds");
+    let build = || {
+        let limits = drains_for(BRIEF);
+        let builder = builder(&ledger, &keys).limits(limits);
+        builder.build().expect("the server builds")
+    };
     let listener = bind().await;
     let address = listener.local_addr().expect("a bound listener");
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -198,9 +306,11 @@ async fn shutdown_cancels_idle_calls_of_a_draft_server() {
         asks["result"]["inputRequests"]["name"].is_object(),
         "{asks}"
     );
+    let stopping = Instant::now();
     drop((connection, stop));
     let ended = within("the instance to stop", serving).await;
     ended.expect("no panic").expect("no I/O error");
+    assert!(stopping.elapsed() >= BRIEF, "lost too early");
     assert_eq!(ledger.lines(), ["started", "dropped"]);
 }
 

@@ -88,6 +88,7 @@ async fn unreachable_or_restarted_holder_is_an_error() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,
+        drain_time: Duration::from_millis(100),
         ..ServerLimits::default()
     };
     let build = || builder(&ledger, &keys).limits(limits.clone());
