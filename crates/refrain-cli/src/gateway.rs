@@ -129,19 +129,21 @@ fn print(report: &BackendReport) {
         backend,
         server,
         revision,
-        start,
+        start_seconds,
         ..
     } = report;
     anstream::println!("{BOLD}{backend}{BOLD:#}");
     if let Some(error) = &report.error {
-        anstream::println!("  {INVALID}{}{INVALID:#}", one_line(error));
+        anstream::println!("  {INVALID}error:{INVALID:#} {}", one_line(error));
+        anstream::println!(
+            "  {DIM}hint: run its command by itself, or open its URL; a slow start needs a larger start_seconds{DIM:#}"
+        );
         return;
     }
     let server = one_line(server.as_deref().unwrap_or("unknown server"));
     let revision = one_line(revision.as_deref().unwrap_or("unknown revision"));
     anstream::println!(
-        "  {server}, {revision}, listed after {:.1} s; {} tools, {} prompts, {} resources",
-        start.as_secs_f64(),
+        "  {server}, {revision}, listed after {start_seconds:.1} s; {} tools, {} prompts, {} resources",
         report.tools.len(),
         report.prompts,
         report.resources

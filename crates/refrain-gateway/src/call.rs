@@ -20,7 +20,10 @@ use refrain::{Cx, Error, Result};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// When a caller may repeat a call that got no connection.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// A tool, prompt or resource of a backend.
 pub(crate) struct ProxiedTarget {
@@ -189,13 +192,14 @@ fn call_error(backend: &Backend, error: &client::Error) -> Error {
 }
 
 /// The error of a call without a connection.
-fn acquire_error(backend: &Backend, error: AcquireError) -> Error {
+pub(crate) fn acquire_error(backend: &Backend, error: AcquireError) -> Error {
     match error {
         AcquireError::Start(error) => {
             let name = &backend.spec.name;
             tracing::warn!(backend = name, %error, "backend is unavailable");
             Error::msg(format!("backend {name} is unavailable; retry later"))
         }
-        error => error.into(),
+        AcquireError::Busy { .. } | AcquireError::Closed => Error::busy(error, RETRY_AFTER),
+        AcquireError::SessionEnded => error.into(),
     }
 }

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use refrain::client::wire::Implementation;
 use serde::Serialize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What a check found about one backend.
 #[derive(Debug, Serialize)]
@@ -20,8 +20,8 @@ pub struct BackendReport {
     pub server: Option<String>,
     /// The protocol revision.
     pub revision: Option<String>,
-    /// How long it took to start and to list.
-    pub start: Duration,
+    /// How long it took to start and to list, in seconds.
+    pub start_seconds: f64,
     /// The tools.
     pub tools: Vec<ToolReport>,
     /// The number of prompts.
@@ -61,14 +61,14 @@ async fn report(backend: &Arc<Backend>) -> BackendReport {
         backend: backend.spec.name.clone(),
         server: None,
         revision: None,
-        start: Duration::ZERO,
+        start_seconds: 0.0,
         tools: Vec::new(),
         prompts: 0,
         resources: 0,
         error: None,
     };
     let listed = list(backend, AskSupport::ALL, Some(&mut report)).await;
-    report.start = begun.elapsed();
+    report.start_seconds = begun.elapsed().as_secs_f64();
     match listed {
         Ok(listing) => {
             // Some servers offer tools that ask only to clients that can answer.

@@ -203,8 +203,8 @@ pub struct OAuthTable {
     pub client_id: String,
     /// The client's secret.
     pub client_secret: Setting,
-    /// The issuer that may get the secret.
-    pub issuer: Url,
+    /// The URL of the issuer that may get the secret, exactly as the issuer writes it.
+    pub issuer: String,
     /// The scopes to request.
     #[serde(default)]
     pub scopes: Vec<String>,
@@ -308,7 +308,7 @@ pub(crate) enum Transport {
 pub(crate) struct Credentials {
     pub(crate) client_id: String,
     pub(crate) secret: String,
-    pub(crate) issuer: Url,
+    pub(crate) issuer: String,
     pub(crate) scopes: Vec<String>,
 }
 
@@ -537,6 +537,13 @@ impl BackendTable {
 
     fn credentials(&self, name: &str, errors: &mut Vec<ConfigError>) -> Option<Credentials> {
         let table = self.oauth.as_ref()?;
+        if let Err(why) = Url::parse(&table.issuer) {
+            errors.push(ConfigError::Value {
+                backend: name.to_owned(),
+                setting: "oauth.issuer".to_owned(),
+                why: format!("expected a URL, not {:?}: {why}", table.issuer),
+            });
+        }
         let secret = read_setting(name, "oauth.client_secret", &table.client_secret, errors)?;
         Some(Credentials {
             client_id: table.client_id.clone(),

@@ -1,6 +1,7 @@
 //! Backends with state for each handle: the tool `open_session`, and the argument of all other tools.
 
 use crate::backend::Backend;
+use crate::call::acquire_error;
 use crate::pool::Owner;
 use crate::support::AskSupport;
 use refrain::client::ReadError;
@@ -33,7 +34,8 @@ pub(crate) fn open_tool(backend: &Arc<Backend>) -> Tool {
                 handle: Some(id.as_str().into()),
             };
             let handle = server.seal_handle(cx.principal(), &id, backend.spec.session)?;
-            backend.pool.open(owner, AskSupport::ALL).await?;
+            let opened = backend.pool.open(owner, AskSupport::ALL).await;
+            opened.map_err(|error| acquire_error(&backend, error))?;
             Ok(Json(json!({ ARGUMENT: handle })))
         }
     };

@@ -56,7 +56,7 @@ fn check_prints_how_each_tool_is_offered() {
     assert!(output.ok, "{output:?}");
     let expected = [
         "tested",
-        "  tested 1, 2025-06-18, listed after TIME s; 9 tools, 0 prompts, 1 resources",
+        "  tested 1, 2025-06-18, listed after TIME s; 10 tools, 0 prompts, 2 resources",
         "  echo as say                live, a task after 20 s",
         "  process                    not offered",
         "  ask as my_ask              live, a task after 20 s",
@@ -66,6 +66,7 @@ fn check_prints_how_each_tool_is_offered() {
         "  crash                      not offered",
         "  environment                not offered",
         "  roots                      not offered",
+        "  meta                       not offered",
     ];
     assert_eq!(lines(&output), expected, "{output:?}");
 }
@@ -84,13 +85,13 @@ fn check_reports_the_same_as_json() {
         ("server", json!("tested 1")),
         ("revision", json!("2025-06-18")),
         ("prompts", json!(0)),
-        ("resources", json!(1)),
+        ("resources", json!(2)),
         ("error", Value::Null),
     ] {
         assert_eq!(report[member], expected, "{member}");
     }
     let tools = report["tools"].as_array().expect("a list");
-    assert_eq!(tools.len(), 9);
+    assert_eq!(tools.len(), 10);
     let tool = |name: &str| tools.iter().find(|tool| tool["tool"] == name);
     let replayed = json!({
         "tool": "ask_twice", "offered_as": "my_ask_twice", "home": "replay", "task_after": 20, "asks": false,
@@ -110,7 +111,11 @@ fn backend_that_does_not_start_fails_the_check() {
     assert_eq!(output.code, 1, "{output:?}");
     let lines = lines(&output);
     assert_eq!(lines[0], "broken");
-    assert!(lines[1].ends_with(BROKEN), "{output:?}");
+    assert_eq!(lines[1], format!("  error: {BROKEN}"));
+    assert!(
+        lines[2].starts_with("  hint: run its command"),
+        "{output:?}"
+    );
     assert!(
         lines.contains(&"tested".to_owned()),
         "the others are checked"
