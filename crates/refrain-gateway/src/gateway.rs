@@ -133,7 +133,8 @@ impl Gateway {
         &self.backends
     }
 
-    /// Starts all backends, lists them, and returns a builder for the server in front of them.
+    /// Starts all backends, lists them, and returns a builder for the server in front of them. Its replay log is in memory;
+    /// gateways of a fleet need a shared one, so that a repeated call reaches its backend once.
     ///
     /// With `all_required`, fails if one of them is down. Otherwise it is started again in the background.
     pub async fn connect(&self, all_required: bool) -> Result<ServerBuilder, GatewayError> {
@@ -172,6 +173,7 @@ impl Gateway {
         let builder = named_builder(&started)
             // The same at all gateways, whether or not the backend was up when they started.
             .audience("refrain-gateway")
+            .single_instance()
             .register_metrics(self.metrics.registry())
             .peers(&self.table.peers);
         *self.started.lock() = started;

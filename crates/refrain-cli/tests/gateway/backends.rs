@@ -89,10 +89,10 @@ impl Backend {
     pub(crate) fn cannot(self, target: &str, check: &str) -> Option<&'static str> {
         match (self, target, check) {
             (Self::FastMcp, _, "inline form") => {
-                Some("FastMCP asks inline only on legacy connections")
+                Some("FastMCP asks inline only on legacy connections: set `revision`")
             }
             (Self::LegacyNpm, "http", "unassociated form") => {
-                Some("the request is sent on the stream of the session")
+                Some("the request is sent on the stream of the session: set `exclusive`")
             }
             _ => None,
         }

@@ -2,14 +2,14 @@
 
 use crate::backends::repeat_until;
 use crate::support::{Ledger, Running, asked, authenticator, completed, text};
-use refrain::client::{AskAnswer, CallSpec, RoundOutcome};
+use refrain::client::{AskAnswer, CallSpec, Client, PendingCall, RoundOutcome};
 use refrain::prelude::*;
 use refrain::server::{ServerBuilder, Tool};
 use refrain::store::MemoryStore;
 use refrain::task::TaskOptions;
 use refrain_gateway::{BackendTable, GatewayConfig, Sessions};
 use refrain_testkit::net::instance::{Instance, start};
-use refrain_testkit::net::programs::LEGACY_NPM;
+use refrain_testkit::net::programs::{FASTMCP, LEGACY_NPM};
 use refrain_testkit::net::wait::{success, within};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -183,6 +183,36 @@ async fn lost_http_backend_is_noticed() {
     running.stop().await;
 }
 
+/// On a modern connection FastMCP has no inline questions.
+#[tokio::test]
+async fn inline_question_of_fastmcp_is_asked_on_a_legacy_revision() {
+    let (_server, url) = FASTMCP.listen("--http").await;
+    let table = BackendTable {
+        url: Some(url.parse().expect("a URL")),
+        revision: Some("2025-11-25".to_owned()),
+        ..BackendTable::default()
+    };
+    let running = Running::start(&GatewayConfig::single("fastmcp", table)).await;
+    let client = running.client().await;
+    let pending = asked(&client, "book_table_inline", json!({})).await;
+    assert_eq!(
+        completed(book(&client, pending, 5).await),
+        "a table for 5 on 2026-12-01, inside"
+    );
+    running.stop().await;
+}
+
+/// Answers the form of a booking.
+async fn book(client: &Client, mut pending: PendingCall, guests: u8) -> RoundOutcome {
+    let asks = pending.unanswered();
+    let answer = AskAnswer::accept(json!({"date": "2026-12-01", "guests": guests}));
+    let answer = answer.expect("an object");
+    pending
+        .answer(asks[0].key(), answer)
+        .expect("a fitting answer");
+    success("the next round", client.resume(pending)).await
+}
+
 /// The TypeScript SDK 1.x sends such a question on the stream of the session.
 #[tokio::test]
 async fn unassociated_question_reaches_the_only_call_of_an_exclusive_session() {
@@ -198,19 +228,9 @@ async fn unassociated_question_reaches_the_only_call_of_an_exclusive_session() {
     for _ in 0..2 {
         open.push(asked(&client, "book_table_unassociated", json!({})).await);
     }
-    for (guests, mut pending) in [3, 4].into_iter().zip(open).rev() {
-        let asks = pending.unanswered();
-        let answer = AskAnswer::accept(json!({"date": "2026-12-01", "guests": guests}));
-        let answer = answer.expect("an object");
-        pending
-            .answer(asks[0].key(), answer)
-            .expect("a fitting answer");
-        let done = success("the next round", client.resume(pending)).await;
-        let done = completed(done);
-        assert!(
-            done.starts_with(&format!("a table for {guests} ")),
-            "{done}"
-        );
+    for (guests, pending) in [3, 4].into_iter().zip(open).rev() {
+        let done = completed(book(&client, pending, guests).await);
+        assert_eq!(done, format!("a table for {guests} on 2026-12-01, inside"));
     }
     running.stop().await;
 }
