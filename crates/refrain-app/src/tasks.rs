@@ -1,6 +1,6 @@
 //! `tasks`: inspects and changes the tasks in a store, for operators.
 //!
-//! Arguments, asks, answers and results are never printed; for asks and results, only the size is.
+//! Of asks only keys and sizes are printed, of results only the size, and arguments and answers never.
 
 use crate::config::{InvalidValue, Settings, UncheckedConfig};
 use crate::error::with_hint;
@@ -63,7 +63,7 @@ enum TasksCommand {
         /// The id of the task.
         id: String,
     },
-    /// Run a task now and reset its attempts; a failed task runs again.
+    /// Make a task due now and reset its attempts; a failed task runs again.
     Requeue {
         /// The id of the task.
         id: String,

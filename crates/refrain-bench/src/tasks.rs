@@ -40,7 +40,7 @@ use instance::TaskInstance;
 use report::{PerTask, StoreResults, TaskReport};
 use sql_floor::TaskFloor;
 
-/// The additional time before a slice times out.
+/// How much longer than its length a slice may take, and how long the counted tasks may take.
 const GRACE: Duration = Duration::from_secs(60);
 /// The number of tasks that each client runs while commits are counted.
 const COUNTED: u64 = 8;
@@ -229,17 +229,17 @@ impl Sides {
         })
     }
 
-    /// The commits per task. Fails unless all tasks were completed.
+    /// The commits per task. Fails unless Refrain completed all its tasks.
     async fn commits(self: &Arc<Self>, side: Side, concurrent: u16) -> Result<f64, Error> {
         let (before,): (i64,) = self.database.fetch_one(COMPLETED, &[]).await?;
         let mark = self.database.mark().await?;
-        let led = self.clients((side, TaskWork::Life), concurrent, COUNTED, GRACE);
-        let lives = led.await?;
+        let run = self.clients((side, TaskWork::Life), concurrent, COUNTED, GRACE);
+        let lives = run.await?;
         let commits = self.database.commits(mark).await?;
         let (after,): (i64,) = self.database.fetch_one(COMPLETED, &[]).await?;
         let completed = after.abs_diff(before);
         if side == Side::Refrain && completed != lives {
-            return Err(format!("only {completed} of {lives} tasks were completed").into());
+            return Err(format!("{completed} of {lives} tasks were completed").into());
         }
         Ok(commits as f64 / lives as f64)
     }

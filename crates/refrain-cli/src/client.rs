@@ -82,7 +82,7 @@ pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
             ClientCommand::Task(options) => task::run(*options).await,
         }
     });
-    // Ends a server process whose connection was not closed. A thread that reads standard input cannot be stopped.
+    // Ends a server process whose connection was not closed. A thread that reads standard input is not waited for.
     runtime.shutdown_timeout(SHUTDOWN_TIME);
     let code = done.unwrap_or_else(|error| {
         let error = print_as_json(error.with_server_lines(&stderr::server_lines()));

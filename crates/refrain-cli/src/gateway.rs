@@ -5,7 +5,7 @@ use crate::{AppError, runtime};
 use clap::{Args, Subcommand};
 use refrain_app::log::{self, LogFormat};
 use refrain_app::sanitize::one_line;
-use refrain_app::{App, Command, ServeOptions, Setup};
+use refrain_app::{App, Command, ServeOptions, Setup, with_hint};
 use refrain_gateway::{
     BackendReport, BackendTable, CheckedGateway, Gateway, GatewayConfig, SETTINGS, ToolReport,
 };
@@ -13,8 +13,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use url::Url;
 
+const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet \
+                          [default: $REFRAIN_STORE, then memory:]";
+
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
+#[command(mut_arg("store", |store| store.help(STORE_HELP).long_help(STORE_HELP)))]
 pub(crate) struct GatewayOptions {
     #[command(subcommand)]
     command: Option<GatewayCommand>,
@@ -64,7 +68,13 @@ impl BackendFlags {
                 inherit_env: true,
                 ..BackendTable::default()
             };
-            config.backends.insert("backend".to_owned(), backend);
+            config.backends.insert("server".to_owned(), backend);
+        }
+        if config.backends.is_empty() {
+            return Err(with_hint(
+                "no server to put behind the gateway",
+                "pass -- COMMAND, --url URL, or --config FILE with a table [backends.NAME]",
+            ));
         }
         match config.check() {
             Ok(checked) => Ok((checked, is_given)),

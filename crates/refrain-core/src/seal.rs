@@ -48,7 +48,7 @@ const AT_REST: u8 = 129;
 const SALT: usize = 16;
 const HEADER: usize = 1 + 4 + SALT + NONCE_LEN;
 const TAG: usize = 16;
-/// The maximum number of tokens per salt.
+/// The maximum number of nonces per salt.
 const MAX_SALT_TOKENS: u64 = 1 << 24;
 /// The maximum age of a salt in seconds.
 const MAX_SALT_AGE: u64 = 900;
@@ -191,7 +191,7 @@ impl Ring {
     }
 }
 
-/// The keys of this instance.
+/// The key that this instance seals with, under its current salt.
 struct Minter {
     derived: DerivedKey,
     key: Arc<LessSafeKey>,

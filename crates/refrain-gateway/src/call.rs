@@ -31,9 +31,9 @@ pub(crate) struct ProxiedTarget {
     pub(crate) kind: CallKind,
     /// Its name or URI at the backend.
     pub(crate) name: String,
-    /// Whether a call may run again after a loss.
+    /// Whether a call may run again after its response was lost.
     pub(crate) is_repeatable: bool,
-    /// How its calls run, since the entry was registered.
+    /// Whether each round of the backend is a step. Fixed when the entry is registered.
     pub(crate) has_portable_rounds: bool,
 }
 
@@ -180,15 +180,18 @@ fn call_error(backend: &Backend, error: &client::Error) -> Error {
         client::ErrorKind::InvalidResponse { .. } | client::ErrorKind::InvalidResult { .. } => {
             "its response is invalid"
         }
-        _ => "the connection failed",
+        client::ErrorKind::ConnectionLost(_) | client::ErrorKind::Unreachable { .. } => {
+            "the connection failed"
+        }
+        _ => "the call failed",
     };
     let may_have_run = error.is_outcome_unknown();
     tracing::warn!(backend = name, may_have_run, %error, "backend call failed");
     let next = match may_have_run {
-        true => "the call may have been executed, so check before you repeat it",
-        false => "the call was not executed",
+        true => "; it may have been executed, so check before you repeat it",
+        false => "",
     };
-    Error::msg(format!("backend {name}: {why}; {next}"))
+    Error::msg(format!("backend {name}: {why}{next}"))
 }
 
 /// The error of a call without a connection.

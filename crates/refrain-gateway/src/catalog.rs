@@ -15,6 +15,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The longest time of a call that is not silent.
+const ROUND_TIME: Duration = Duration::from_secs(24 * 3600);
+
 /// The lists of a backend, as it sent them.
 #[derive(Default)]
 pub(crate) struct Listing {
@@ -27,14 +30,23 @@ pub(crate) struct Listing {
 }
 
 /// A list, or an empty one if the server answers with an error. Some servers declare lists that they do not have.
-fn or_empty<T>(list: &str, listed: Result<Vec<T>, Error>) -> Result<Vec<T>, Error> {
+fn or_empty<T>(
+    backend: &BackendSpec,
+    list: &str,
+    listed: Result<Vec<T>, Error>,
+) -> Result<Vec<T>, Error> {
     match listed {
         Err(Error {
             kind: ErrorKind::Rpc(failure),
             ..
         }) => {
             let error = failure.message;
-            tracing::warn!(list, error, "backend could not list its entries");
+            tracing::warn!(
+                backend = backend.name,
+                list,
+                error,
+                "backend could not list its entries"
+            );
             Ok(Vec::new())
         }
         listed => listed,
@@ -62,7 +74,7 @@ type Arguments = Map<String, Value>;
 
 impl Listing {
     /// Lists everything that the backend declares.
-    pub(crate) async fn read(client: &Client) -> Result<Self, Error> {
+    pub(crate) async fn read(backend: &BackendSpec, client: &Client) -> Result<Self, Error> {
         let declared = &client.server().capabilities;
         let has = |name: &str| declared.contains_key(name);
         let mut listing = Self {
@@ -70,15 +82,15 @@ impl Listing {
             ..Self::default()
         };
         if has("tools") {
-            listing.tools = or_empty("tools", client.tools().await)?;
+            listing.tools = or_empty(backend, "tools", client.tools().await)?;
         }
         if has("prompts") {
-            listing.prompts = or_empty("prompts", client.prompts().await)?;
+            listing.prompts = or_empty(backend, "prompts", client.prompts().await)?;
         }
         if has("resources") {
-            listing.resources = or_empty("resources", client.resources().await)?;
+            listing.resources = or_empty(backend, "resources", client.resources().await)?;
             let templates = client.resource_templates().await;
-            listing.templates = or_empty("resource templates", templates)?;
+            listing.templates = or_empty(backend, "resource templates", templates)?;
         }
         Ok(listing)
     }
@@ -289,8 +301,8 @@ fn tool(
     if let Some(after) = after(spec, rules) {
         tool = tool.task_after(after);
     }
-    // The silence limit of the backend ends a call.
-    tool = tool.round_time(spec.silence).scopes(&rules.scopes);
+    // The silence limit of the backend ends a call earlier.
+    tool = tool.round_time(ROUND_TIME).scopes(&rules.scopes);
     Ok(match home {
         ToolHome::Replay => tool.single_use(),
         // Nothing is kept between rounds, so any gateway can go on. A round is sent at most once.

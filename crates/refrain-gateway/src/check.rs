@@ -39,7 +39,7 @@ pub struct ToolReport {
     pub tool: String,
     /// The name that is offered; `None` if it is not.
     pub offered_as: Option<String>,
-    /// Where the state of a call is kept: `client`, `live` or `replay`.
+    /// How a call waits for an answer: `live`, `replay`, or `client` for a backend that keeps its state in the token.
     pub home: &'static str,
     /// After how many seconds a call becomes a task.
     pub task_after: Option<u64>,
@@ -95,7 +95,7 @@ async fn list(
         report.server = server.info.as_ref().map(name);
         report.revision = Some(server.version.clone());
     }
-    let listing = service.list().await;
+    let listing = service.list(backend).await;
     service.close().await;
     listing
 }

@@ -234,7 +234,9 @@ pub struct ToolTable {
 #[non_exhaustive]
 pub enum ConfigError {
     /// There is no backend.
-    #[error("no backend is configured: add a table [backends.NAME] with `command` or `url`")]
+    #[error(
+        "no backend is configured: add a table [backends.NAME] with `command` or `url` to the configuration"
+    )]
     NoBackend,
     /// A name is invalid.
     #[error(

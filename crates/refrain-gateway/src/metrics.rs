@@ -56,7 +56,7 @@ pub(crate) enum CallOutcome {
     Result,
     /// A JSON-RPC error of the backend.
     Error,
-    /// The connection failed or was lost.
+    /// No result: the connection was lost, the backend was silent, or its response is invalid.
     Lost,
     /// No connection was free, or none could be started.
     Unavailable,
@@ -94,9 +94,9 @@ impl GatewayMetrics {
         let mut registry = Registry::with_prefix("refrain_gateway");
         let calls = self.calls.clone();
         registry.register("calls", "Calls of backends by outcome", calls);
-        let help = "Time of backend calls, including the time for answers";
+        let help = "Time of backend calls, with the wait for a connection";
         registry.register("call_seconds", help, self.call_seconds.clone());
-        let help = "Time that calls waited for a connection";
+        let help = "Time that calls waited for a connection, with its start";
         registry.register("queue_seconds", help, self.queue_seconds.clone());
         let starts = self.starts.clone();
         registry.register("starts", "Connections started, by outcome", starts);

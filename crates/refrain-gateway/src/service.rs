@@ -61,7 +61,7 @@ impl Service {
     ) -> Result<(Self, Listing), ServiceError> {
         let mut service = Self::connect(backend, slot, AskSupport::ALL).await?;
         let limit = backend.spec.start;
-        match timeout(limit, service.list()).await {
+        match timeout(limit, service.list(backend)).await {
             Ok(listed) => Ok((service, listed?)),
             Err(_) => Err(ServiceError::Timeout(limit)),
         }
@@ -92,8 +92,8 @@ impl Service {
     }
 
     /// Lists the backend, again while it announces changes.
-    pub(crate) async fn list(&mut self) -> Result<Listing, ServiceError> {
-        let mut listing = Listing::read(&self.client).await?;
+    pub(crate) async fn list(&mut self, backend: &Backend) -> Result<Listing, ServiceError> {
+        let mut listing = Listing::read(&backend.spec, &self.client).await?;
         let Some(changes) = &mut self.changes else {
             return Ok(listing);
         };
@@ -101,7 +101,7 @@ impl Service {
             let Ok(Ok(Some(_))) = timeout(SETTLE, changes.next()).await else {
                 break;
             };
-            listing = Listing::read(&self.client).await?;
+            listing = Listing::read(&backend.spec, &self.client).await?;
         }
         Ok(listing)
     }
@@ -249,7 +249,7 @@ async fn watch_lists(
         return pending().await;
     };
     while changes.next().await?.is_some() {
-        let listing = Listing::read(client).await?;
+        let listing = Listing::read(&backend.spec, client).await?;
         gateway.register(backend, server, listing, Availability::Up);
     }
     Ok(())

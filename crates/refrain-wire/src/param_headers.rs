@@ -1,7 +1,7 @@
 //! Tool arguments that clients repeat in HTTP headers (`x-mcp-header`), for routing by proxies.
 //!
 //! In a schema, `"x-mcp-header": "Region"` maps an argument to the header `Mcp-Param-Region`. The client writes the
-//! headers, and the server checks them against the arguments. Values that are not plain ASCII are sent as
+//! headers, and the server checks them against the arguments. Values that are not printable ASCII, or begin or end with a space, are sent as
 //! `=?base64?…?=`.
 
 use base64::Engine;
@@ -276,7 +276,7 @@ fn is_token(text: &str) -> bool {
 
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
 
-/// Encodes a text as a header value: plain ASCII is unchanged, other text becomes base64.
+/// Encodes a text as a header value: printable ASCII without outer spaces is unchanged, other text becomes base64.
 pub fn encode_header(text: &str) -> Cow<'_, str> {
     let (start, end) = ENCODED;
     let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
@@ -288,7 +288,7 @@ pub fn encode_header(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{start}{}{end}", STANDARD.encode(text)))
 }
 
-/// Decodes a value from [`encode_header`]. `None` if the base64 is invalid.
+/// Decodes a value from [`encode_header`]. `None` if it is not valid base64 of UTF-8.
 pub fn decode_header(value: &str) -> Option<Cow<'_, str>> {
     let (start, end) = ENCODED;
     let inner = value.strip_prefix(start);

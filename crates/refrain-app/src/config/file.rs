@@ -240,7 +240,14 @@ fn describe(name: Option<&str>, error: &str) -> String {
     let (expected, list_item) = (to_toml(expected), found.strip_prefix("string "));
     // The value may contain a password.
     masked(&match list_item.filter(|_| expected == "a list") {
-        Some(item) => format!("{name} must be a list, like [{item}], not a string"),
+        Some(item) => {
+            let words = item.trim_matches('"').split_whitespace();
+            let words: Vec<String> = words.map(|word| format!("\"{word}\"")).collect();
+            format!(
+                "{name} must be a list, like [{}], not a string",
+                words.join(", ")
+            )
+        }
         None => format!("{name} must be {expected}, not {}", to_toml(found)),
     })
 }

@@ -28,7 +28,7 @@ pub enum AuthError {
     /// The setup of [`OAuth`](crate::OAuth) is invalid.
     #[error("invalid OAuth setup: {0}")]
     Setup(#[from] SetupError),
-    /// Secrets must not be sent to a URL that the server named.
+    /// The server named a URL to which secrets must not be sent.
     #[error(
         "unsafe URL of {what}: {url}; expected https, or http on this machine if the server is on this machine"
     )]
@@ -173,7 +173,7 @@ pub enum SetupError {
     )]
     RedirectUri(String),
     /// The token endpoint of the identity provider is not safe.
-    #[error("token endpoint {0} of the identity provider must be https")]
+    #[error("token endpoint {0} of the identity provider must be https, or http on this machine")]
     TokenEndpoint(String),
     /// The client of the client credentials flow cannot authenticate.
     #[error("client credentials require a client with a secret or a private key")]

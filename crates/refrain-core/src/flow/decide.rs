@@ -25,11 +25,17 @@ pub(super) struct SettleCounter {
 
 /// The next action of the driver.
 pub(super) enum Decision {
+    /// Poll the handler again.
     Again,
+    /// Wait until the handler is woken.
     Wait,
+    /// Let spawned tasks run, so that their asks join the round.
     Settle,
+    /// Move the flow into a task.
     Detach,
+    /// Write the journal of a task.
     Write(AfterWrite),
+    /// End the round with its open asks.
     Suspend(Suspension),
     End(Event),
 }

@@ -134,8 +134,7 @@ impl Shared {
     }
 
     /// Stops an operation of an ended round. Returns `true` if the operation must fail with an error; otherwise it stays
-    /// pending. If only the round has ended, the spawned Tokio
-    /// task is unwound, since another round repeats its work.
+    /// pending. If only the round has ended, the spawned Tokio task is unwound, since another round repeats its work.
     fn stop_operation(self: &Arc<Self>) -> bool {
         self.kick();
         let (ended, call_ended) = {
@@ -211,7 +210,7 @@ impl Shared {
 
     /// Opens a slot for an operation without a journal entry.
     pub(crate) fn open_unnamed_slot(self: &Arc<Self>, state: &mut FlowState) -> SlotGuard<'_> {
-        // No other slot has this kind: the slot of a sleep has the kind `Woke`.
+        // No other slot has this kind: `Sleep` is a kind of journal entries, and a sleeping operation has a slot `Woke`.
         self.guard(state.push_slot(EntryKey::new(None, OperationKind::Sleep, "".into())))
     }
 

@@ -173,7 +173,7 @@ async fn crashed_backend_is_reported_and_replaced() {
     // The command and its output may contain secrets.
     assert_eq!(
         why,
-        "backend tested: its process exited; the call may have been executed, so check before you repeat it"
+        "backend tested: its process exited; it may have been executed, so check before you repeat it"
     );
     assert_eq!(
         text(&client, "echo", json!({"text": "again"})).await,

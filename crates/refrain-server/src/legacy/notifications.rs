@@ -1,4 +1,4 @@
-//! Notifications outside of calls: changed lists and resources. Asks are never sent there.
+//! The session stream: notifications of changed lists and resources. Asks are never sent on it.
 
 use super::state::SessionState;
 use super::{LegacySessions, Session};

@@ -9,16 +9,17 @@ use std::time::Duration;
 /// A caller is an authenticated principal, or all anonymous clients at one address. An IPv6 network of 64 bits counts as one
 /// address.
 ///
-/// Where a limit of one caller is below the total, a caller has at most as many as are free, so that there are some for
-/// every further caller. A caller that has some leaves a quarter of the total to callers that have none; this does not apply
-/// to bytes. With an authenticator, anonymous callers leave a quarter to authenticated ones. If live calls or subscriptions
-/// run out, the anonymous caller with the most loses one, unless the new caller would then have more.
+/// Where the limit of one caller is below the total, a caller that holds some gets one more only if at least as many are
+/// free as it holds, and, except for bytes, only if a quarter of the total stays free. With an authenticator, anonymous callers
+/// leave a quarter to authenticated ones. If live calls, their bytes or subscriptions run out, the call or subscription of
+/// the anonymous caller with the most of them ends, unless the new caller would then have more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Maximum number of open connections of one port. Over it, an idle connection of the address with the most connections
+    /// Maximum number of open connections of one port, counting streams of HTTP/2. Over it, an idle connection of the address with the most connections
     /// is closed; if there is none, the new one. Default 8192.
     pub connections: usize,
-    /// Maximum number of open connections of one address; further ones are closed. Default 4096.
+    /// Maximum number of open connections and streams of one address. Further connections are closed, further streams get
+    /// HTTP 503. Default 4096.
     pub connections_each: usize,
     /// Maximum size of the head of a request, in bytes; a larger one gets HTTP 431. At least 8 KiB. Default 64 KiB.
     pub head: usize,
@@ -58,11 +59,11 @@ pub struct ServerLimits {
     pub live_time: Duration,
     /// Time at shutdown for running calls to finish and for answers to live calls to arrive. Default 30 seconds.
     pub drain_time: Duration,
-    /// Time between the start of the shutdown, when `/readyz` begins to fail, and the rejection of new connections, unless
-    /// live calls need answers. Load balancers need it to notice. Default one second.
+    /// Time between the start of the shutdown, when `/readyz` begins to fail, and the rejection of new connections. Load
+    /// balancers need it to notice. While live calls need answers, connections are accepted for longer. Default one second.
     pub drain_grace: Duration,
     /// Time limit for a client to send the next complete request on its connection. A slower connection is closed after
-    /// this time, at the latest after twice this time. Default 60 seconds.
+    /// one to two times this time. Default 60 seconds.
     pub idle_time: Duration,
     /// Number of entries on one page of a list. Default 100.
     pub page_size: usize,
@@ -87,7 +88,8 @@ pub struct ServerLimits {
     pub session_bytes: usize,
     /// Maximum size of these URIs for one caller, in bytes. Default 8 MiB.
     pub session_bytes_each: usize,
-    /// Time for which a broken stream of a legacy session can be resumed. The calls of an anonymous client end after it.
+    /// Time after the end of a call for which its broken stream in a legacy session can be resumed. An anonymous client must
+    /// resume within this time also while the call runs.
     /// Default one minute.
     pub resume_time: Duration,
     /// Maximum size of the events kept for one such stream, in bytes. Default 1 MiB.

@@ -27,7 +27,7 @@ pub struct Round {
     progress_token: Option<Box<RawValue>>,
     /// The entry in the replay log, if the round may run only once.
     pub(super) record: Option<ReplayRecord>,
-    /// The work of the round after its flow was dropped.
+    /// The final counts, once the flow is dropped.
     stats: Stats,
     /// Whether the flow was handed on to another instance.
     pub(super) is_handed_on: bool,
@@ -81,7 +81,7 @@ pub(super) enum HomeEvent {
 pub enum RoundEvent {
     /// Progress and log messages for the client, before the reply.
     Notes(Vec<Note>),
-    /// Asks of a legacy session, by key. Rounds outside this crate never report this event.
+    /// Asks of a legacy session, by key. Only this crate starts rounds that report it.
     #[doc(hidden)]
     Asks {
         /// New asks.
