@@ -20,6 +20,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 
+/// How long blocking threads are waited for.
+const SHUTDOWN_TIME: Duration = Duration::from_millis(200);
 /// How long the program's stop hook may take.
 const STOP_TIME: Duration = Duration::from_secs(10);
 
@@ -95,8 +97,8 @@ impl<F: Args> InstanceFlags<F> {
         raise_file_limit();
         let runtime = runtime()?;
         let ended = runtime.block_on(self.run_setup(app, config, own, endpoints, work));
-        // A thread that reads standard input cannot be stopped.
-        runtime.shutdown_background();
+        // Drops all tasks, which ends processes that they started. A thread that reads standard input is not waited for.
+        runtime.shutdown_timeout(SHUTDOWN_TIME);
         match ended {
             // A reader of JSON lines gets the error as one, too.
             Err(error) if log == LogFormat::Json => {

@@ -9,10 +9,12 @@ use refrain_app::{App, Command, ServeOptions, Setup, with_hint};
 use refrain_gateway::{
     BackendReport, BackendTable, CheckedGateway, Gateway, GatewayConfig, SETTINGS, ToolReport,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use url::Url;
 
+const START_HINT: &str = "run its command with `env -i PATH=\"$PATH\" HOME=\"$HOME\"` in front, as the gateway does, or request its URL; \
+                          other variables, such as a proxy, must be in `env`";
 const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet \
                           [default: $REFRAIN_STORE, then memory:]";
 
@@ -76,14 +78,15 @@ impl BackendFlags {
                 "pass -- COMMAND, --url URL, or --config FILE with a table [backends.NAME]",
             ));
         }
-        match config.check() {
-            Ok(checked) => Ok((checked, is_given)),
-            Err(errors) => {
-                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-                Err(errors.join("\nerror: ").into())
-            }
-        }
+        Ok((checked(&config)?, is_given))
     }
+}
+
+fn checked(config: &GatewayConfig) -> Result<CheckedGateway, AppError> {
+    config.check().map_err(|errors| {
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        errors.join("\nerror: ").into()
+    })
 }
 
 fn app() -> App<BackendFlags, GatewayConfig> {
@@ -108,7 +111,15 @@ fn app() -> App<BackendFlags, GatewayConfig> {
 pub(crate) fn run(options: GatewayOptions) -> Result<ExitCode, AppError> {
     match options.command {
         None => app().serve(&options.serve),
-        Some(GatewayCommand::Config(options)) => app().run(Command::Config(options)),
+        Some(GatewayCommand::Config(options)) => {
+            let file = options.file().map(Path::to_owned);
+            let code = app().run(Command::Config(options))?;
+            // The file is valid TOML with known settings. These rules are the gateway's own.
+            if let Some(file) = file.filter(|_| code == ExitCode::SUCCESS) {
+                checked(&app().read_settings(&file)?)?;
+            }
+            Ok(code)
+        }
         Some(GatewayCommand::Check(options)) => check(&options),
     }
 }
@@ -145,9 +156,9 @@ fn print(report: &BackendReport) {
     anstream::println!("{BOLD}{backend}{BOLD:#}");
     if let Some(error) = &report.error {
         anstream::println!("  {INVALID}error:{INVALID:#} {}", one_line(error));
-        anstream::println!(
-            "  {DIM}hint: run its command by itself, or open its URL; a slow start needs a larger start_seconds{DIM:#}"
-        );
+        if report.server.is_none() {
+            anstream::println!("  {DIM}hint: {START_HINT}{DIM:#}");
+        }
         return;
     }
     let server = one_line(server.as_deref().unwrap_or("unknown server"));
@@ -158,6 +169,12 @@ fn print(report: &BackendReport) {
         report.prompts,
         report.resources
     );
+    for rule in &report.unknown_rules {
+        let rule = one_line(rule);
+        anstream::println!(
+            "  {INVALID}warning:{INVALID:#} tools.{rule} has no effect: there is no such tool"
+        );
+    }
     let names = report.tools.iter().map(|tool| name(tool).chars().count());
     let width = names.max().unwrap_or(0);
     for tool in &report.tools {

@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use refrain::client::wire::{Implementation, Root};
 use refrain::client::{
-    AskRefusal, AuthError, Client, ClientBuilder, ClientLimits, Dialect, Error, HandlerError,
-    OAuth, RegisteredClient, WireMessage,
+    AskRefusal, AuthError, Client, ClientBuilder, ClientLimits, Dialect, Error, ErrorKind,
+    HandlerError, OAuth, RegisteredClient, WireMessage,
 };
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -29,14 +29,18 @@ const ROOTS_LIST: &str = "\"roots/list\"";
 /// The secrets of the gateway, which no program inherits.
 const SECRET_VARIABLES: [&str; 3] = ["REFRAIN_KEYS", "REFRAIN_STORE", "REFRAIN_TOKEN"];
 /// The variables that a program gets from the gateway if it does not inherit all.
-const BASE_VARIABLES: [&str; 12] = [
+const BASE_VARIABLES: [&str; 16] = [
     "HOME",
     "LANG",
     "LC_ALL",
     "LC_CTYPE",
     "LOGNAME",
+    "NODE_EXTRA_CA_CERTS",
     "PATH",
+    "REQUESTS_CA_BUNDLE",
     "SHELL",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
     "TERM",
     "TMPDIR",
     "TZ",
@@ -158,6 +162,17 @@ impl Backend {
 enum Purpose {
     Calls,
     Lists,
+}
+
+/// Whether a server responds to pings. An error is a response too: some servers do not know the method.
+pub(crate) fn check_response(pinged: Result<(), Error>) -> Result<(), Error> {
+    match pinged {
+        Err(Error {
+            kind: ErrorKind::Rpc(_),
+            ..
+        }) => Ok(()),
+        pinged => pinged,
+    }
 }
 
 /// Waits until the backend has asked for the roots, for a limited time.
@@ -315,7 +330,7 @@ impl Connector {
         });
         if self.is_shared() == Some(false) {
             // Some servers ask for the roots when they are initialized. Such an ask must not come during a call.
-            client.ping().await.map_err(failed)?;
+            check_response(client.ping().await).map_err(failed)?;
             if self.asks_for_roots.load(Ordering::Relaxed) && support.roots {
                 wait_for(&asked_for_roots).await;
             }

@@ -203,6 +203,6 @@ pub(crate) fn acquire_error(backend: &Backend, error: AcquireError) -> Error {
             Error::msg(format!("backend {name} is unavailable; retry later"))
         }
         AcquireError::Busy { .. } | AcquireError::Closed => Error::busy(error, RETRY_AFTER),
-        AcquireError::SessionEnded => error.into(),
+        AcquireError::SessionEnded { .. } => error.into(),
     }
 }

@@ -95,6 +95,15 @@ impl Listing {
         Ok(listing)
     }
 
+    /// The names of rules for tools that the backend does not have.
+    pub(crate) fn unknown_rules<'a>(
+        &'a self,
+        spec: &'a BackendSpec,
+    ) -> impl Iterator<Item = &'a String> {
+        let is_listed = |name: &&String| self.tools.iter().any(|tool| tool.name == **name);
+        spec.tools.keys().filter(move |name| !is_listed(name))
+    }
+
     /// The entries to register, and their names.
     pub(crate) fn offer(
         &self,
@@ -104,8 +113,7 @@ impl Listing {
         let spec = &*backend.spec;
         let mut changes = Changes::new();
         let mut names = OfferedNames::default();
-        let is_listed = |name: &&String| self.tools.iter().any(|tool| tool.name == **name);
-        for tool in spec.tools.keys().filter(|name| !is_listed(name)) {
+        for tool in self.unknown_rules(spec) {
             tracing::warn!(
                 backend = spec.name,
                 tool,
@@ -270,7 +278,12 @@ fn tool(
         let target = target.clone();
         async move {
             let handle = match has_handles {
-                true => Some(sessions::take_handle(&server, &cx, &mut arguments)?),
+                true => Some(sessions::take_handle(
+                    &target.backend.spec,
+                    &server,
+                    &cx,
+                    &mut arguments,
+                )?),
                 false => None,
             };
             target.call(cx, &target.name, arguments, handle).await
@@ -281,7 +294,7 @@ fn tool(
         Sessions::None => tool.listing(sent),
         Sessions::Caller => tool.listing(sent).pin_to_caller(),
         Sessions::Handle => {
-            let entry = sessions::with_argument(&spec.prefix, sent)?;
+            let entry = sessions::with_argument(spec, sent)?;
             tool.listing(&entry).pin_by_handle(sessions::ARGUMENT)
         }
     };

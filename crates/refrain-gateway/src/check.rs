@@ -2,12 +2,13 @@
 
 use crate::backend::Backend;
 use crate::catalog::{Listing, describe_tools};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, GatewayError};
 use crate::service::{Service, ServiceError};
 use crate::support::AskSupport;
 use futures_util::future::join_all;
 use refrain::client::wire::Implementation;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,6 +25,8 @@ pub struct BackendReport {
     pub start_seconds: f64,
     /// The tools.
     pub tools: Vec<ToolReport>,
+    /// Rules for tools that the backend does not have.
+    pub unknown_rules: Vec<String>,
     /// The number of prompts.
     pub prompts: usize,
     /// The number of resources and resource templates.
@@ -51,7 +54,32 @@ impl Gateway {
     /// Starts each backend, lists what it offers, and stops it again.
     pub async fn check(&self) -> Vec<BackendReport> {
         let reports = self.backends().iter().map(report);
-        join_all(reports).await
+        let mut reports = join_all(reports).await;
+        add_collisions(&mut reports);
+        reports
+    }
+}
+
+/// Reports tools that two backends offer under the same name.
+fn add_collisions(reports: &mut [BackendReport]) {
+    let mut offered: HashMap<String, String> = HashMap::new();
+    for report in reports {
+        for name in report
+            .tools
+            .iter()
+            .filter_map(|tool| tool.offered_as.clone())
+        {
+            let second = report.backend.clone();
+            if let Some(first) = offered.insert(name.clone(), second.clone()) {
+                let collision = GatewayError::Collision {
+                    first,
+                    second,
+                    kind: "tool",
+                    name,
+                };
+                report.error.get_or_insert(collision.to_string());
+            }
+        }
     }
 }
 
@@ -63,6 +91,7 @@ async fn report(backend: &Arc<Backend>) -> BackendReport {
         revision: None,
         start_seconds: 0.0,
         tools: Vec::new(),
+        unknown_rules: Vec::new(),
         prompts: 0,
         resources: 0,
         error: None,
@@ -73,6 +102,7 @@ async fn report(backend: &Arc<Backend>) -> BackendReport {
         Ok(listing) => {
             // Some servers offer tools that ask only to clients that can answer.
             let plain = list(backend, AskSupport::NONE, None).await;
+            report.unknown_rules = listing.unknown_rules(&backend.spec).cloned().collect();
             report.prompts = listing.prompts.len();
             report.resources = listing.resources.len() + listing.templates.len();
             report.tools = describe_tools(backend, &listing, plain.ok().as_ref());

@@ -45,7 +45,8 @@ pub enum GatewayError {
     },
     /// Two backends offer the same name.
     #[error(
-        "backends {first} and {second} both offer the {kind} {name:?}; set a prefix for one of them, or deny it"
+        "backends {first} and {second} both offer the {kind} {name:?}; deny it for one of them{}",
+        if kind.starts_with("resource") { "" } else { ", or set a prefix" }
     )]
     Collision {
         /// A backend.
@@ -139,6 +140,7 @@ impl Gateway {
     /// With `all_required`, fails if one of them is down. Otherwise it is started again in the background.
     pub async fn connect(&self, all_required: bool) -> Result<ServerBuilder, GatewayError> {
         let starting = self.backends.iter().map(async |backend| {
+            tracing::info!(backend = backend.spec.name, "starting backend");
             let slot = self.limits.try_acquire(&backend.spec, None).ok();
             Service::start(backend, slot).await
         });

@@ -3,7 +3,7 @@
 //! | connection | used by | because |
 //! | --- | --- | --- |
 //! | exclusive: a server on pipes or HTTP+SSE | one call at a time | its asks or logs do not name their call |
-//! | shared: a server on HTTP | all calls of one owner | its messages are in the response of their call |
+//! | shared: a server on HTTP, unless `exclusive` is set | all calls of one owner | its messages are in the response of their call |
 //!
 //! Invariants: a connection never changes its owner, except that a prewarmed one gets its first; a connection whose call
 //! was abandoned is closed, unless the backend keeps state for its owner; a connection with state is never closed to make
@@ -19,6 +19,7 @@ use shared::SharedConnection;
 
 use crate::backend::StartError;
 use crate::config::{BackendSpec, Sessions};
+use crate::sessions;
 use crate::support::AskSupport;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
@@ -48,15 +49,12 @@ pub(crate) struct ConnectionKey {
 /// Why there is no connection for a call.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AcquireError {
-    #[error(
-        "all connections to backend {backend} are in use, and none became free within {} seconds; retry later",
-        waited.as_secs()
-    )]
+    #[error("no connection to backend {backend} became free within {} seconds; retry later", waited.as_secs())]
     Busy { backend: String, waited: Duration },
     #[error(transparent)]
     Start(#[from] Arc<StartError>),
-    #[error("the session has ended; call open_session again")]
-    SessionEnded,
+    #[error("the session has ended; call {tool} again")]
+    SessionEnded { tool: String },
     #[error("the gateway is shutting down")]
     Closed,
 }
@@ -85,7 +83,7 @@ struct PoolState {
     /// One entry for each prewarmed connection that is being started.
     spares_starting: Vec<AskSupport>,
     shared: Vec<Arc<SharedConnection>>,
-    /// The owners of connections in use, one entry per connection.
+    /// The owners of connections that are in use or being started, one entry per connection.
     busy: Vec<Owner>,
     is_closed: bool,
 }
@@ -164,7 +162,9 @@ impl Pool {
             Attempt::Leased(held) => Ok(self.lease(held)),
             Attempt::Start(slot) => self.start(key, slot).await,
             Attempt::Share => self.acquire_shared(key).await,
-            Attempt::Ended => Err(AcquireError::SessionEnded),
+            Attempt::Ended => Err(AcquireError::SessionEnded {
+                tool: sessions::open_tool_name(&self.spec),
+            }),
         }
     }
 

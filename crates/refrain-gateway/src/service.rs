@@ -6,7 +6,7 @@
 //! | watching | a connection that serves no calls receives the backend's changes | listed again, or connecting |
 //! | unwatched | the backend announces no changes | connecting, when a start or a ping has failed |
 
-use crate::backend::{Backend, StartError};
+use crate::backend::{Backend, StartError, check_response};
 use crate::catalog::{Availability, Listing};
 use crate::gateway::Gateway;
 use crate::pool::{Connect, Slot};
@@ -199,7 +199,9 @@ async fn keep_registered(
 
 /// Pings a server until it does not respond.
 async fn ping(backend: &Backend, client: &Client) {
-    while let Ok(Ok(())) = timeout(PING_EVERY, client.ping()).await {
+    while let Ok(pinged) = timeout(PING_EVERY, client.ping()).await
+        && check_response(pinged).is_ok()
+    {
         sleep(PING_EVERY).await;
     }
     tracing::warn!(

@@ -2,6 +2,7 @@
 
 use crate::backend::Backend;
 use crate::call::acquire_error;
+use crate::config::BackendSpec;
 use crate::pool::Owner;
 use crate::support::AskSupport;
 use refrain::client::ReadError;
@@ -15,9 +16,14 @@ use std::sync::Arc;
 /// The argument that contains a handle.
 pub(crate) const ARGUMENT: &str = "session";
 
+/// The offered name of the tool that opens a session.
+pub(crate) fn open_tool_name(spec: &BackendSpec) -> String {
+    format!("{}open_session", spec.prefix)
+}
+
 /// The tool that starts a process and returns its handle.
 pub(crate) fn open_tool(backend: &Arc<Backend>) -> Tool {
-    let name = format!("{}open_session", backend.spec.prefix);
+    let name = open_tool_name(&backend.spec);
     let description = format!(
         "Opens a session of {} and returns its handle. Pass the handle as the argument `{ARGUMENT}` to the other tools. A session \
          that is not used for {} seconds ends.",
@@ -45,7 +51,7 @@ pub(crate) fn open_tool(backend: &Arc<Backend>) -> Tool {
 
 /// The entry of a tool with the argument for the handle.
 pub(crate) fn with_argument(
-    prefix: &str,
+    spec: &BackendSpec,
     sent: &AsSent<ToolInfo>,
 ) -> Result<AsSent<ToolInfo>, EntryError> {
     let mut entry: Map<String, Value> = serde_json::from_str(sent.raw().get())?;
@@ -56,7 +62,7 @@ pub(crate) fn with_argument(
     let properties = properties.as_object_mut().ok_or(EntryError::Schema)?;
     let argument = json!({
         "type": "string",
-        "description": format!("The handle of a session, which the tool {prefix}open_session returned."),
+        "description": format!("The handle of a session, which the tool {} returned.", open_tool_name(spec)),
     });
     if properties.insert(ARGUMENT.to_owned(), argument).is_some() {
         return Err(EntryError::ArgumentTaken);
@@ -83,6 +89,7 @@ pub(crate) enum EntryError {
 
 /// Takes the handle out of the arguments of a call, and returns the id of its session.
 pub(crate) fn take_handle(
+    spec: &BackendSpec,
     server: &Server,
     cx: &Cx,
     arguments: &mut Map<String, Value>,
@@ -90,7 +97,8 @@ pub(crate) fn take_handle(
     let handle = arguments.remove(ARGUMENT);
     let Some(Value::String(handle)) = handle else {
         return Err(Error::msg(format!(
-            "the argument `{ARGUMENT}` is missing: call open_session first, and pass the handle that it returns"
+            "the argument `{ARGUMENT}` is missing: call {} first, and pass the handle that it returns",
+            open_tool_name(spec)
         )));
     };
     Ok(server.open_handle(cx.principal(), &handle)?.into())

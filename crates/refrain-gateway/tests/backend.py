@@ -8,7 +8,7 @@ Its first argument is a file to which it appends lines for calls of `ask`, `effe
   --modern      speak 2026-07-28; the request state of `ask` is valid only in the process that issued it
   --read-only   declare `ask` as read-only
   --changing    ask for another field each time that `ask` runs
-  --odd-lists   offer an invalid resource, and answer a request for the templates with an error
+  --odd-lists   offer an invalid resource, and answer requests for the templates and pings with an error
 """
 
 import json
@@ -189,7 +189,7 @@ def receive(message: dict) -> None:
     elif method == "resources/subscribe":
         write({"id": id, "result": {}})
         write({"method": "notifications/resources/updated", "params": message["params"]})
-    elif method == "ping":
+    elif method == "ping" and "--odd-lists" not in FLAGS:
         write({"id": id, "result": {}})
     elif id is not None:
         write({"id": id, "error": {"code": -32601, "message": f"unknown method {method}"}})

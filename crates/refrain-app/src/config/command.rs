@@ -22,6 +22,16 @@ pub struct ConfigOptions {
     command: ConfigCommand,
 }
 
+impl ConfigOptions {
+    /// The file to check.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.command {
+            ConfigCommand::Check { file, .. } => Some(file),
+            ConfigCommand::Defaults => None,
+        }
+    }
+}
+
 #[derive(Subcommand)]
 enum ConfigCommand {
     /// Check a configuration file, and print every setting and whether it is from the file or a default.

@@ -113,7 +113,7 @@ fn backend_that_does_not_start_fails_the_check() {
     assert_eq!(lines[0], "broken");
     assert_eq!(lines[1], format!("  error: {BROKEN}"));
     assert!(
-        lines[2].starts_with("  hint: run its command"),
+        lines[2].starts_with("  hint: run its command with"),
         "{output:?}"
     );
     assert!(

@@ -52,7 +52,7 @@ pub struct FileSetting {
 #[non_exhaustive]
 pub enum SettingError {
     /// The variable is not set, or is not text.
-    #[error("environment variable {name}: {source}")]
+    #[error("environment variable {name} {}", if matches!(source, std::env::VarError::NotPresent) { "is not set" } else { "is not text" })]
     Env {
         /// The variable.
         name: String,

@@ -142,7 +142,7 @@ impl ConnectionLimits {
 }
 
 impl Slot {
-    /// Counts a connection without an owner for this caller. Returns whether the caller may have one more.
+    /// Makes the caller the owner. Returns `false` if it may have no further connection.
     pub(super) fn assign(&self, caller: &Principal) -> bool {
         let mut counts = self.limits.counts.lock();
         let count = counts.callers.entry(caller.clone()).or_default();

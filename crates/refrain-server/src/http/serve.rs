@@ -90,7 +90,11 @@ pub(crate) async fn serve_with(
                 workers.iter().for_each(Worker::stop);
                 let end = Instant::now() + server.limits().drain_grace;
                 grace.as_mut().reset(end);
-                tracing::info!(running = running(&servers), "draining");
+                tracing::info!(
+                    running = running(&servers),
+                    live = unanswered(&servers),
+                    "draining"
+                );
             }
             () = &mut grace, if stopping => break,
         }

@@ -120,12 +120,12 @@ pub(crate) enum LiveCallEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Refusal {
-    /// A connection over the limit, closed without a response.
+    /// A connection over the limit, closed without a response, or a stream of HTTP/2 over it (503).
     Connections,
     /// `Host` or `Origin` is not allowed (403).
     Host,
     HttpMethod,
-    /// The content type is not JSON (415).
+    /// The content type is not JSON, or the encoding is not supported (415).
     MediaType,
     /// Missing or invalid credentials (401), or malformed ones (400).
     Unauthenticated,
@@ -147,11 +147,11 @@ pub(crate) enum Refusal {
     /// A header is missing or differs from the body (-32020).
     HeaderMismatch,
     UnsupportedVersion,
-    /// No permit for a body, a subscription or a completion (503). Calls are counted as rounds.
+    /// No permit for a body, or for a request that is not a call (503). Calls are counted as rounds.
     Busy,
-    /// Unknown or expired session (404).
+    /// Unknown or expired session (404), or a missing session id (400).
     Session,
-    /// An answer for a session whose holder is unreachable (400).
+    /// The holder cannot be reached, or this process is not it (400, 503, 421).
     Elsewhere,
 }
 

@@ -1,9 +1,9 @@
-//! SQL statements and fragments for SQLite and Postgres. All parameters are written `$1`, since SQLite does not allow
-//! mixing `$1` and `?1`.
+//! SQL statements and fragments for SQLite and Postgres. All parameters are written `$N`, since SQLite does not allow
+//! mixing `$N` and `?N`.
 //!
 //! In `SET`, columns on the right have the values before the statement. A task that has not ended has `due` and no `ended`.
-//! A task that can be claimed has a `turn`. A statement that makes a task due at once gives it a turn. If a wait or a lease
-//! ends, the next claim does; until then the worker of the expired lease can still write.
+//! A task that can be claimed has a `turn`. A statement that makes a task due at once gives it a turn. A task whose wait or
+//! lease has ended gets its turn from the next claim; until then the worker of the expired lease can still write.
 
 /// Selects [`TaskRecord`](super::TaskRecord)s: tasks `t` of a table or query, and their open asks `a`.
 macro_rules! select_tasks {
@@ -93,7 +93,8 @@ macro_rules! within_quota {
     };
 }
 
-/// The bytes that a commit adds to a task `t`; `$asks` is the size of new asks. A completed task keeps only its outcome.
+/// The bytes that a commit adds to a task `t`; `$asks` is the size of new asks. A completed task keeps only its outcome, asks and
+/// answers.
 macro_rules! commit_growth {
     ($asks:literal) => {
         concat!(
@@ -218,8 +219,8 @@ macro_rules! set_requeued {
 }
 
 /// The `SET` clause that writes a commit to a task `t`; `$open`, `$unread` and `$extra` are the changes of these columns.
-/// A completed task keeps only its outcome. The
-/// parameters from `$3`: commit number, journal, message, the variant of `Next`, wait, error, outcome, progress.
+/// A completed task keeps only its outcome, asks and answers. The parameters from `$3`:
+/// commit number, journal, message, the variant of `Next`, wait, error, outcome, progress.
 macro_rules! set_committed {
     ($open:literal, $unread:literal, $extra:literal, $now:expr, $greatest:literal, $least:literal) => {
         concat!(
