@@ -1,13 +1,15 @@
 """An MCP server over standard input and output, without any library, for the tests of the gateway. It speaks 2025-06-18.
 
-Its first argument is a file to which it appends lines for calls of `ask`, `effect` and `slow`. When a file of this name with
-`.extra` exists, it offers one more tool; while one with `.broken` exists, it exits and does not start. Further arguments:
+Its first argument is a file to which it appends lines at its start and for calls of `ask`, `effect` and `slow`. When a
+file of this name with `.extra` exists, it offers one more tool; while one with `.broken` exists, it exits and does not
+start. Further arguments:
   --noise       print lines that are not messages
   --ask-roots   send roots/list after initialization, and return the answer from the tool `roots`
   --broken      exit at once with an error
   --modern      speak 2026-07-28; the request state of `ask` is valid only in the process that issued it
   --read-only   declare `ask` as read-only
   --changing    ask for another field each time that `ask` runs
+  --two-starts  start twice; a further process never finishes its start
   --odd-lists   offer an invalid resource, and answer requests for the templates and pings with an error
 """
 
@@ -81,7 +83,7 @@ def run(name: str, arguments: dict, meta: dict) -> str:
     if name == "ask":
         note("ask")
         with open(LEDGER) as ledger:
-            runs = len(ledger.readlines())
+            runs = ledger.readlines().count("ask\n")
         field = "nickname" if "--changing" in FLAGS and runs > 1 else "name"
         answer = ask(f"ask-{calls}", f"Who wants {arguments['subject']}?", field)
         return f"{arguments['subject']} for {answer['content'][field]}" if answer["action"] == "accept" else answer["action"]
@@ -208,6 +210,11 @@ def watch() -> None:
 
 if "--broken" in FLAGS or os.path.exists(LEDGER + ".broken"):
     sys.exit("the backend is broken")
+note("started")
+if "--two-starts" in FLAGS:
+    with open(LEDGER) as ledger:
+        if ledger.readlines().count("started\n") > 2:
+            time.sleep(3600)
 threading.Thread(target=watch, daemon=True).start()
 for line in sys.stdin:
     receive(json.loads(line))

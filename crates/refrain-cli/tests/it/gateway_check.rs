@@ -141,8 +141,8 @@ fn program_that_is_missing_fails_the_check() {
 fn check_without_a_backend_says_what_to_configure() {
     let output = refrain(["gateway", "check"]);
     assert_eq!(output.code, 1, "{output:?}");
-    let error =
-        "error: no backend is configured: add a table [backends.NAME] with `command` or `url`\n";
+    let error = "error: no server to put behind the gateway\n\
+                    hint: pass -- COMMAND, --url URL, or --config FILE with a table [backends.NAME]\n";
     assert_eq!(output.err, error);
     assert_eq!(output.out, "");
 }

@@ -117,3 +117,23 @@ async fn task_of_a_killed_gateway_fails_as_outcome_unknown() {
     assert!(ended.0.to_string().contains("outcome unknown"), "{ended:?}");
     assert_eq!(fleet.ledger.count("slow"), 1, "the call was not repeated");
 }
+
+#[tokio::test]
+async fn process_that_is_being_started_ends_with_the_gateway() {
+    let files = Files::new();
+    let ledger = BackendLedger::new(&files);
+    let command = ledger.command(&["--two-starts"]);
+    let config = files.write(
+        "gateway.toml",
+        &format!("[backends.tested]\ncommand = {command}\n"),
+    );
+    let mut gateway = Serve::gateway().config(&config).start().await;
+    let client = Client::new(gateway.address);
+    client
+        .round(&mut Call::new("echo", json!({"text": "hi"})))
+        .await;
+    // One watches the lists, one has served the call, and the prewarmed one never finishes its start.
+    until("the prewarmed process", || ledger.processes() == 3).await;
+    gateway.stop().await;
+    until("the end of all processes", || ledger.processes() == 0).await;
+}

@@ -21,6 +21,17 @@ impl BackendLedger {
         json!(command).to_string()
     }
 
+    /// The number of processes of the backend.
+    pub(crate) fn processes(&self) -> usize {
+        let ledger = self.0.as_os_str().as_encoded_bytes();
+        let processes = std::fs::read_dir("/proc").expect("the processes");
+        let commands =
+            processes.filter_map(|it| std::fs::read(it.ok()?.path().join("cmdline")).ok());
+        let is_backend =
+            |command: &Vec<u8>| command.split(|byte| *byte == 0).any(|it| it == ledger);
+        commands.filter(is_backend).count()
+    }
+
     /// How often the backends ran a tool that leaves this line.
     pub(crate) fn count(&self, line: &str) -> usize {
         let text = std::fs::read_to_string(&self.0).unwrap_or_default();
