@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 
 /// How long blocking threads are waited for.
-const SHUTDOWN_TIME: Duration = Duration::from_millis(200);
+const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 /// How long the program's stop hook may take.
 const STOP_TIME: Duration = Duration::from_secs(10);
 
