@@ -1,12 +1,15 @@
 //! The cost of the gateway: the same calls of one server directly, through the gateway, and through other proxies.
 //!
-//! One connection makes calls one after the other. Slices of all targets alternate.
+//! One connection makes calls one after the other. Slices of all targets alternate. The CPU time of a proxy includes that
+//! of the processes it started, so that a server over stdio is counted with each of its proxies.
 
 use crate::error::{Error, failed};
 use crate::server::{cpu_seconds, resident_kib};
 use crate::table::{grid, number};
-use refrain_client::{AskKind, CallSpec, Client, RoundOutcome};
+use futures_util::future::try_join_all;
+use refrain_client::{AskKind, CallSpec, Client, Dialect, RoundOutcome};
 use serde_json::{Map, Value};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -20,21 +23,30 @@ const START: Duration = Duration::from_secs(60);
 #[derive(Debug, clap::Args)]
 pub(crate) struct GatewayBenchOptions {
     /// The URL of the server to put behind the gateway.
-    #[arg(long, value_name = "URL")]
-    url: String,
+    #[arg(long, value_name = "URL", required_unless_present = "command")]
+    url: Option<String>,
+    /// The process id of the server at URL, to measure its CPU time.
+    #[arg(long, value_name = "PID", requires = "url")]
+    server_pid: Option<u32>,
+    /// The command of a server to start over stdio, instead of URL.
+    #[arg(last = true, conflicts_with = "url")]
+    command: Vec<String>,
+    /// The dialect of all connections of this program [default: the newest that the target has].
+    #[arg(long, value_parser = |text: &str| Dialect::try_from(text.to_owned()))]
+    dialect: Option<Dialect>,
     /// A tool of the server that returns at once.
     #[arg(long, value_name = "TOOL", default_value = "echo")]
     tool: String,
     /// The arguments of the tool.
     #[arg(long, value_name = "JSON", default_value = r#"{"message": "hello"}"#)]
     arguments: String,
-    /// Another proxy in front of the same server; may be given several times.
-    #[arg(long = "compare", value_name = "NAME=URL", value_parser = named)]
-    others: Vec<(String, String)>,
+    /// Another proxy in front of the same server, and its process id; may be given several times.
+    #[arg(long = "compare", value_name = "NAME=URL[,PID]", value_parser = proxy)]
+    others: Vec<Proxy>,
     /// A tool of the server that asks, to measure the memory of calls that wait.
     #[arg(long, value_name = "TOOL")]
     asks: Option<String>,
-    /// The number of calls that wait.
+    /// The number of calls that wait, and of processes of a stdio server that are kept for them.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     parked: usize,
     /// The number of slices of each target.
@@ -48,16 +60,25 @@ pub(crate) struct GatewayBenchOptions {
     refrain: Option<PathBuf>,
 }
 
-fn named(text: &str) -> Result<(String, String), String> {
-    let parts = text.split_once('=').ok_or("expected NAME=URL")?;
-    Ok((parts.0.to_owned(), parts.1.to_owned()))
+/// A name, a URL, and a process id.
+type Proxy = (String, String, Option<u32>);
+
+fn proxy(text: &str) -> Result<Proxy, String> {
+    let (name, url) = text.split_once('=').ok_or("expected NAME=URL[,PID]")?;
+    let (url, pid) = url.rsplit_once(',').unwrap_or((url, ""));
+    Ok((name.to_owned(), url.to_owned(), pid.parse().ok()))
 }
 
 struct Target {
     name: String,
     client: Client,
+    /// The process of the proxy, and that of the server if it is not a child of the proxy.
+    proxy: Option<u32>,
+    server: Option<u32>,
     /// The times of all calls, in seconds.
     times: Vec<f64>,
+    /// The CPU time of all calls in seconds: of the proxy, and of the proxy with the server.
+    cpu: (f64, f64),
 }
 
 pub(crate) struct GatewayReport {
@@ -80,38 +101,48 @@ impl GatewayReport {
 pub(crate) async fn run(options: &GatewayBenchOptions) -> Result<GatewayReport, Error> {
     let arguments: Map<String, Value> = serde_json::from_str(&options.arguments)?;
     let call = CallSpec::tool(&options.tool).with_arguments(arguments);
+    let connect = || {
+        let builder = Client::builder().answer_manually([AskKind::Form]);
+        match options.dialect {
+            Some(dialect) => builder.dialect(dialect),
+            None => builder,
+        }
+    };
+    let direct = match (&options.url, &options.command[..]) {
+        (Some(url), _) => connect().connect(url).await,
+        (None, words) => {
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]);
+            connect().spawn(command).await
+        }
+    };
+    let direct = direct.map_err(failed("connect to the server"))?;
+    // A server over stdio is the only child so far.
+    let child = tree(std::process::id())?.get(1).copied();
+    let server = options.server_pid;
+    let mut targets = vec![Target::new("direct", direct, None, server.or(child))];
     let (gateway, url) = start(options).await?;
     let pid = gateway.id().ok_or("the gateway has exited")?;
-    let mut targets = vec![
-        connect("direct", &options.url).await?,
-        connect("refrain gateway", &url).await?,
-    ];
-    for (name, url) in &options.others {
-        targets.push(connect(name, url).await?);
+    let idle = resident_kib(pid)?;
+    let own = ("refrain gateway".to_owned(), url, Some(pid));
+    for (name, url, pid) in [&own].into_iter().chain(&options.others) {
+        let client = connect().connect(url).await;
+        let client = client.map_err(failed(format!("connect to {name}")))?;
+        targets.push(Target::new(name, client, *pid, server));
     }
-    let mut cpu = 0.0;
     for slice in 0..=options.slices {
-        for (index, target) in targets.iter_mut().enumerate() {
-            let before = cpu_seconds(pid)?;
-            let times = target.slice(&call, options.calls).await?;
+        for target in &mut targets {
             // The first slice warms up.
-            if slice > 0 {
-                target.times.extend(times);
-                cpu += if index == 1 {
-                    cpu_seconds(pid)? - before
-                } else {
-                    0.0
-                };
-            }
+            target.slice(&call, options.calls, slice > 0).await?;
         }
     }
-    let calls = (options.slices * options.calls) as f64;
-    let mut notes = vec![format!(
-        "CPU of the gateway: {} µs per call",
-        number(Some(cpu * 1e6 / calls), 0)
-    )];
+    let mut notes = vec![format!("The gateway before its first call: {idle} KiB")];
+    let client = &targets[1].client;
+    if options.url.is_none() {
+        notes.push(fill_pool(client, &call, options.parked, pid).await?);
+    }
     if let Some(tool) = &options.asks {
-        notes.push(park(&targets[1].client, tool, options.parked, pid).await?);
+        notes.push(park(client, tool, options.parked, pid).await?);
     }
     Ok(GatewayReport {
         rows: rows(&mut targets),
@@ -121,13 +152,24 @@ pub(crate) async fn run(options: &GatewayBenchOptions) -> Result<GatewayReport, 
 
 /// Starts a gateway in front of the server, and returns its URL.
 async fn start(options: &GatewayBenchOptions) -> Result<(Child, String), Error> {
+    let backend = match &options.url {
+        Some(url) => format!("url = {}", serde_json::to_string(url)?),
+        None => format!("command = {}", serde_json::to_string(&options.command)?),
+    };
+    let limits = "connections = 1000\nconnections_each = 1000";
+    let mut config = tempfile::Builder::new().suffix(".toml").tempfile()?;
+    writeln!(
+        config,
+        "[gateway]\n{limits}\n[backends.server]\n{backend}\nconnections = 1000\ninherit_env = true"
+    )?;
     let program = match &options.refrain {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.with_file_name("refrain"),
     };
     let mut command = Command::new(program);
     command
-        .args(["gateway", "--listen", "127.0.0.1:0", "--url", &options.url])
+        .args(["gateway", "--listen", "127.0.0.1:0", "--config"])
+        .arg(config.path())
         .env_remove("RUST_LOG")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -150,50 +192,121 @@ async fn start(options: &GatewayBenchOptions) -> Result<(Child, String), Error> 
     Ok((child, url))
 }
 
-async fn connect(name: &str, url: &str) -> Result<Target, Error> {
-    let builder = Client::builder().answer_manually([AskKind::Form]);
-    let client = builder.connect(url).await;
-    Ok(Target {
-        name: name.to_owned(),
-        client: client.map_err(failed(format!("connect to {name}")))?,
-        times: Vec::new(),
-    })
+/// A process and all its descendants.
+fn tree(root: u32) -> Result<Vec<u32>, Error> {
+    let parent = |pid: u32| {
+        // The process may have ended.
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
+        Some((pid, parent.parse::<u32>().ok()?))
+    };
+    let names = std::fs::read_dir("/proc")?
+        .flatten()
+        .map(|it| it.file_name());
+    let pids = names.filter_map(|name| name.to_str()?.parse().ok());
+    let parents: Vec<_> = pids.filter_map(parent).collect();
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(&pid) = found.get(next) {
+        found.extend(parents.iter().filter(|it| it.1 == pid).map(|it| it.0));
+        next += 1;
+    }
+    Ok(found)
 }
 
 impl Target {
-    async fn slice(&self, call: &CallSpec, calls: usize) -> Result<Vec<f64>, Error> {
+    fn new(name: &str, client: Client, proxy: Option<u32>, server: Option<u32>) -> Self {
+        Self {
+            name: name.to_owned(),
+            client,
+            proxy,
+            server,
+            times: Vec::new(),
+            cpu: (0.0, 0.0),
+        }
+    }
+
+    /// The CPU time so far: of the proxy, and of the proxy with the server.
+    fn cpu(&self) -> Result<(f64, f64), Error> {
+        let alone = self.proxy.map_or(Ok(0.0), cpu_seconds)?;
+        let roots = self.proxy.into_iter().chain(self.server);
+        let all = roots.flat_map(tree).flatten().flat_map(cpu_seconds);
+        Ok((alone, all.sum()))
+    }
+
+    async fn slice(&mut self, call: &CallSpec, calls: usize, counts: bool) -> Result<(), Error> {
         let mut times = Vec::with_capacity(calls);
+        let before = self.cpu()?;
         for _ in 0..calls {
             let begun = Instant::now();
             let called = self.client.call(call.clone()).await;
             called.map_err(failed(format!("call {}", self.name)))?;
             times.push(begun.elapsed().as_secs_f64());
         }
-        Ok(times)
+        let after = self.cpu()?;
+        if counts {
+            self.times.extend(times);
+            self.cpu.0 += after.0 - before.0;
+            self.cpu.1 += after.1 - before.1;
+        }
+        Ok(())
     }
 }
 
 fn rows(targets: &mut [Target]) -> Vec<Vec<String>> {
-    let head = ["", "median µs", "99 % µs", "median, × direct"];
+    let head = [
+        "",
+        "median µs",
+        "99 % µs",
+        "median, × direct",
+        "CPU per call, µs: proxy",
+        "proxy + server",
+        "proxy + server, × direct",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let mut direct = None;
     for target in targets {
         target.times.sort_by(f64::total_cmp);
+        let calls = target.times.len() as f64;
         let at = |share: f64| {
-            let index = (target.times.len() as f64 * share) as usize;
-            target.times.get(index).map(|seconds| seconds * 1e6)
+            let time = target.times.get((calls * share) as usize);
+            time.map(|seconds| seconds * 1e6)
         };
+        let each = |seconds: f64| Some(seconds * 1e6 / calls);
         let (median, high) = (at(0.5), at(0.99));
-        let direct = *direct.get_or_insert(median);
-        let ratio = median.zip(direct).map(|(median, direct)| median / direct);
+        let alone = target.proxy.and(each(target.cpu.0));
+        let all = each(target.cpu.1);
+        let direct = *direct.get_or_insert((median, target.server.and(all)));
+        let ratio = |it: Option<f64>, base: Option<f64>| it.zip(base).map(|(it, base)| it / base);
         rows.push(vec![
             target.name.clone(),
             number(median, 0),
             number(high, 0),
-            number(ratio, 2),
+            number(ratio(median, direct.0), 2),
+            number(alone, 0),
+            number(direct.1.and(all), 0),
+            number(ratio(all, direct.1), 2),
         ]);
     }
     rows
+}
+
+/// Makes calls at the same time, so that each gets its own process, and reports the growth of the gateway.
+async fn fill_pool(
+    client: &Client,
+    call: &CallSpec,
+    count: usize,
+    pid: u32,
+) -> Result<String, Error> {
+    let before = (resident_kib(pid)?, tree(pid)?.len());
+    let calls = (0..count).map(|_| client.call(call.clone()));
+    try_join_all(calls).await.map_err(failed("fill the pool"))?;
+    let grown = resident_kib(pid)?.saturating_sub(before.0);
+    let started = tree(pid)?.len().saturating_sub(before.1);
+    let each = number(Some(grown as f64 / started as f64), 1);
+    Ok(format!(
+        "{started} more processes in the pool: {each} KiB each in the gateway"
+    ))
 }
 
 /// Lets calls wait for an answer, and reports the growth of the gateway.
