@@ -53,6 +53,10 @@ fn or_empty<T>(
     }
 }
 
+fn is_unknown_method(error: &Error) -> bool {
+    matches!(&error.kind, ErrorKind::Rpc(failure) if failure.code == -32601)
+}
+
 /// Whether the backend of listed entries responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Availability {
@@ -82,7 +86,11 @@ impl Listing {
             ..Self::default()
         };
         if has("tools") {
-            listing.tools = or_empty(backend, "tools", client.tools().await)?;
+            listing.tools = match client.tools().await {
+                // Without its tools, the backend counts as down and is listed again.
+                Err(error) if !is_unknown_method(&error) => return Err(error),
+                listed => or_empty(backend, "tools", listed)?,
+            };
         }
         if has("prompts") {
             listing.prompts = or_empty(backend, "prompts", client.prompts().await)?;
