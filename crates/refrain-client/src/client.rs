@@ -151,8 +151,8 @@ impl Client {
         link.is_some_and(PipeLink::has_exited)
     }
 
-    /// Returns whether messages of the server name their call: each response has a stream of its own over Streamable HTTP,
-    /// but not over pipes or HTTP+SSE. Only then can concurrent calls be asked.
+    /// Returns whether messages of the server name their call: over Streamable HTTP they arrive on the stream of its
+    /// response, but not over pipes or HTTP+SSE. Only then can concurrent calls be asked.
     ///
     /// ```
     /// # use refrain::client::Client;

@@ -173,7 +173,7 @@ impl Error {
     }
 
     /// Makes an error of work that could not start because a resource is in use, such as a connection of a full pool. Return it
-    /// before the call has effects: the caller is told to repeat its request, which then runs again.
+    /// before the call has effects: the response asks the caller to repeat its request, which then runs again.
     ///
     /// The response is HTTP 503 with `Retry-After`, and JSON-RPC error -32603 with the message, as if a limit of the server was
     /// reached. It is not recorded as the call's reply. The JSON-RPC error alone is the response on stdio, in a stream that

@@ -148,7 +148,7 @@ impl Backend {
 
     /// Whether any connection can take the next round of a call: the backend speaks 2026-07-28 over HTTP.
     ///
-    /// A process on pipes is an instance of its own, and the request state that it issues may be valid only there. `false`
+    /// A process on pipes is a separate instance, and the request state that it issues may be valid only there. `false`
     /// before the first connection.
     pub(crate) fn has_portable_rounds(&self) -> bool {
         let negotiated = *self.connector.negotiated.lock();

@@ -2,7 +2,7 @@
 
 use refrain::Cx;
 
-/// The kinds of asks that a client can answer. A backend is told them when its connection starts.
+/// The kinds of asks that a client can answer. A connection declares them to the backend when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AskSupport {
     pub(crate) form: bool,

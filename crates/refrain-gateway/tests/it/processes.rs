@@ -90,7 +90,7 @@ async fn concurrent_asks_reach_their_own_calls() {
     running.stop().await;
 }
 
-/// A modern process may sign its request state with a key of its own.
+/// A modern process may sign its request state with its own key.
 #[tokio::test]
 async fn next_round_reaches_the_process_that_asked() {
     let ledger = Ledger::new();

@@ -145,7 +145,7 @@ async fn drain(connections: &mut OpenConnections, listener: Listener, servers: &
     }
 }
 
-/// Accepts connections until no live call can need an answer, which is a request of its own.
+/// Accepts connections until no live call can need an answer, which arrives as a new request.
 async fn accept_answers(
     connections: &mut OpenConnections,
     listener: &Listener,
