@@ -30,6 +30,7 @@ pub struct ClientBuilder {
     pub(crate) connection_roots: Option<Arc<[Root]>>,
     /// Only for the official conformance suite.
     pub(crate) allows_unassociated_asks: bool,
+    pub(crate) leaves_dropped_asks: bool,
     pub(crate) limits: ClientLimits,
     pub(crate) notifications: Notifications,
     pub(crate) watch: WireObserver,
@@ -63,6 +64,7 @@ impl Default for ClientBuilder {
             manual_kinds: Vec::new(),
             connection_roots: None,
             allows_unassociated_asks: false,
+            leaves_dropped_asks: false,
             limits: ClientLimits::default(),
             notifications: Notifications::default(),
             watch: Arc::new(|_| {}),
@@ -179,6 +181,19 @@ impl ClientBuilder {
     /// ```
     pub fn allow_unassociated_asks(mut self) -> Self {
         self.allows_unassociated_asks = true;
+        self
+    }
+
+    /// Leaves an ask of a server process unanswered if its call is dropped. Otherwise it is rejected, so that the server does
+    /// not wait for the answer; but some servers go on without one. Use this only if the connection is closed after a dropped
+    /// call.
+    ///
+    /// ```
+    /// # use refrain::client::Client;
+    /// let builder = Client::builder().leave_dropped_asks();
+    /// ```
+    pub fn leave_dropped_asks(mut self) -> Self {
+        self.leaves_dropped_asks = true;
         self
     }
 
@@ -311,6 +326,7 @@ impl ClientBuilder {
             on_stderr: Arc::clone(&self.on_stderr),
             notifications: self.notifications.clone(),
             roots: self.connection_roots.clone(),
+            leaves_dropped_asks: self.leaves_dropped_asks,
             limits: self.limits.clone(),
         }
     }

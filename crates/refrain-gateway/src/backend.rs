@@ -1,6 +1,6 @@
 //! One backend: how it is reached, which revision it speaks, and its connections.
 
-use crate::config::{BackendSpec, Transport};
+use crate::config::{BackendSpec, Sessions, Transport};
 use crate::metrics::{BackendMetrics, GatewayMetrics};
 use crate::pool::{Connect, ConnectionLimits, Pool};
 use crate::support::AskSupport;
@@ -376,6 +376,10 @@ impl Connector {
         builder = declare(builder, support);
         if spec.is_exclusive() {
             builder = builder.allow_unassociated_asks();
+        }
+        if spec.sessions == Sessions::None {
+            // Such a connection is closed after an abandoned call.
+            builder = builder.leave_dropped_asks();
         }
         if support.roots {
             let roots = spec.roots.iter().map(|uri| Root::new(uri.as_str()));

@@ -1,6 +1,6 @@
 """An MCP server over standard input and output, without any library, for the tests of the gateway. It speaks 2025-06-18.
 
-Its first argument is a file to which it appends lines at its start and for calls of `ask`, `effect` and `slow`. When a
+Its first argument is a file to which it appends lines at its start, for answers, and for calls of `ask`, `effect` and `slow`. When a
 file of this name with `.extra` exists, it offers one more tool; while one with `.broken` exists, it exits and does not
 start. Further arguments:
   --noise       print lines that are not messages
@@ -157,6 +157,7 @@ def receive(message: dict) -> None:
     if method is None and id == "roots":
         roots = message["result"]["roots"]
     elif method is None:
+        note("answered")
         with answered:
             answers[id] = message.get("result", {})
             answered.notify_all()

@@ -56,6 +56,7 @@ pub(crate) struct PipeSetup {
     pub(crate) notifications: Notifications,
     /// The answer to `roots/list` outside of calls.
     pub(crate) roots: Option<Arc<[Root]>>,
+    pub(crate) leaves_dropped_asks: bool,
     pub(crate) limits: ClientLimits,
 }
 
@@ -304,13 +305,14 @@ impl Drop for PipeExchange {
             let cancelled = OutgoingMessage::cancelled(self.id, HeaderMap::new());
             self.shared.try_send(&cancelled.body);
         }
-        // An open ask may belong to another call of the same client. Without one it stays unanswered: the call is
-        // cancelled, and even an error could make a server go on without the answer.
+        if self.shared.setup.leaves_dropped_asks && !request.has_response {
+            return;
+        }
+        // An open ask may belong to another call of the same client. Without one it is rejected.
         for ask in request.open_asks {
             let routes = self.shared.routes.lock();
-            if let recipient @ Recipient::Request(_) = routes.newest_call_of(request.scope) {
-                self.shared.deliver(routes, recipient, ask);
-            }
+            let recipient = routes.newest_call_of(request.scope);
+            self.shared.deliver(routes, recipient, ask);
         }
     }
 }

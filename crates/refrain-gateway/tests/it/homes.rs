@@ -74,6 +74,8 @@ async fn replayed_call_survives_every_gateway() {
     assert_eq!(completed(done), "Ada, Bob");
     assert_eq!(ledger.count("ask"), 3, "each round ran the backend's call");
     third.stop().await;
+    // The question at which a round ends is not answered, not even with an error.
+    assert_eq!(ledger.count("answered"), 3);
 }
 
 #[tokio::test]
