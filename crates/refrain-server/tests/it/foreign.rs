@@ -1,4 +1,6 @@
 //! Entries, results, errors and `_meta` that a proxy passes on between its clients and other servers.
+//!
+//! Messages that do not match the schema contain the member `x-foreign`, so that they are not recorded.
 
 use crate::support::tasks::{TASKS, about, eager};
 use crate::support::{
@@ -44,7 +46,7 @@ async fn list(instance: &Instance, method: &str) -> String {
     response.reply().to_string()
 }
 
-const TOOL: &str = r#"{"x-first":{"b":1,"a":2},"name":"theirs","title":"T","inputSchema":{"type":"object","x-kept":true},"outputSchema":{"type":"object","required":["n"]},"annotations":{"readOnlyHint":"malformed"},"icons":[{"src":"i","sizes":"48x48"}],"execution":{"taskSupport":"required","x-mode":7},"_meta":{"com.example/k":[1]},"x-big":123456789012345678901234567890}"#;
+const TOOL: &str = r#"{"x-foreign":{"b":1,"a":2},"name":"theirs","title":"T","inputSchema":{"type":"object","x-kept":true},"outputSchema":{"type":"object","required":["n"]},"annotations":{"readOnlyHint":"malformed"},"icons":[{"src":"i","sizes":"48x48"}],"execution":{"taskSupport":"required","x-mode":7},"_meta":{"com.example/k":[1]},"x-big":123456789012345678901234567890}"#;
 
 #[tokio::test]
 async fn foreign_entry_is_listed_as_sent() {
@@ -88,21 +90,21 @@ async fn foreign_entry_is_listed_as_sent() {
         .result(&legacy::request(1, "tools/list", json!({})))
         .await;
     let tool = &listed["tools"][0];
-    assert_eq!(tool["x-first"], json!({"b": 1, "a": 2}));
+    assert_eq!(tool["x-foreign"], json!({"b": 1, "a": 2}));
     assert_eq!(tool.get("outputSchema"), None, "unknown to 2025-03-26");
 }
 
 #[tokio::test]
 async fn later_methods_change_a_foreign_entry() {
     let tool = Tool::new("ours", reflect)
-        .listing(&sent(r#"{"name":"a","inputSchema":{},"title":"old","x":1,"execution":{"taskSupport":"optional"}}"#))
+        .listing(&sent(r#"{"name":"a","inputSchema":{},"title":"old","x-foreign":1,"execution":{"taskSupport":"optional"}}"#))
         .title("new")
         .icon(Icon::new("https://example.com/i.png"))
         .meta("com.example/k", 1);
     assert_eq!(tool.info().title.as_deref(), Some("new"));
     let instance = start(Server::builder("proxy", "1").tool(tool)).await;
     let listed = list(&instance, "tools/list").await;
-    let expected = r#"{"name":"ours","inputSchema":{},"title":"new","x":1,"icons":[{"src":"https://example.com/i.png"}],"_meta":{"com.example/k":1}}"#;
+    let expected = r#"{"name":"ours","inputSchema":{},"title":"new","x-foreign":1,"icons":[{"src":"https://example.com/i.png"}],"_meta":{"com.example/k":1}}"#;
     assert!(listed.contains(expected), "{listed}");
 }
 
@@ -133,7 +135,7 @@ async fn foreign_schemas_are_not_applied() {
 fn raw() -> Value {
     json!({
         "resultType": "x-other",
-        "x-first": {"b": 1, "a": [null]},
+        "x-foreign": {"b": 1, "a": [null]},
         "content": [{"type": "x-hologram", "x": 1}, {"type": "text", "text": "t", "x-deep": 2}],
         "structuredContent": {"n": 1.5},
         "isError": true,
@@ -146,12 +148,12 @@ fn results() -> ServerBuilder {
     let tool = async |_: Cx| Ok(RawResult(object(raw())));
     let prompt = async |_: Cx| {
         Ok(RawResult(object(json!({
-            "messages": [{"role": "x-role", "content": {"type": "x"}}], "x-more": 1,
+            "messages": [{"role": "x-role", "content": {"type": "x"}}], "x-foreign": 1,
         }))))
     };
     let read = async |_: Cx| {
         Ok(RawResult(object(
-            json!({"contents": [{"uri": "x://r", "x": 1}]}),
+            json!({"contents": [{"uri": "x://r", "x-foreign": 1}]}),
         )))
     };
     let cached = async |_: Cx| Ok(RawResult(object(json!({"contents": [], "ttlMs": 7}))));
@@ -185,11 +187,11 @@ async fn raw_result_keeps_all_members() {
     let reply = reply.reply();
     let sent = result(&reply);
     assert_eq!(sent["messages"][0]["role"], "x-role");
-    assert_eq!(sent["x-more"], 1);
+    assert_eq!(sent["x-foreign"], 1);
 
     let reply = instance.send(&Request::read("x://r")).await.reply();
     let sent = result(&reply);
-    assert_eq!(sent["contents"], json!([{"uri": "x://r", "x": 1}]));
+    assert_eq!(sent["contents"], json!([{"uri": "x://r", "x-foreign": 1}]));
     assert_eq!(
         (&sent["ttlMs"], &sent["cacheScope"]),
         (&json!(1000), &json!("public"))
@@ -215,7 +217,7 @@ async fn raw_result_is_downgraded_for_legacy_clients() {
     assert_eq!(sent["content"][0], json!({"type": "x-hologram", "x": 1}));
     let read = legacy::request(2, "resources/read", json!({"uri": "x://r"}));
     let session = legacy::Session::open(&instance).await;
-    let expected = json!({"contents": [{"uri": "x://r", "x": 1}]});
+    let expected = json!({"contents": [{"uri": "x://r", "x-foreign": 1}]});
     assert_eq!(session.result(&read).await, expected);
 }
 
