@@ -37,7 +37,7 @@ pub use flow::{
 };
 pub use form::{Elicit, ElicitEnum};
 pub use journal::{Claims, FlowId, Snapshot};
-pub use principal::Principal;
+pub use principal::{Principal, client_network};
 pub use replay::{LogError, LogFuture, LogKey, MemoryReplayLog, RecordState, ReplayLog, Retention};
 pub use seal::{
     Binding, KeyId, KeyRing, KeyRingError, KeyState, LiveBinding, LiveToken, OpenError, SealError,

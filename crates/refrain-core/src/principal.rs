@@ -1,7 +1,11 @@
 //! The authenticated caller.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+
+/// Starts the account of an address. Ids of principals have no control characters.
+const ADDRESS_MARK: char = '\u{1}';
 
 /// The authenticated caller. Tokens are bound to it.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -27,6 +31,44 @@ impl Principal {
     /// Returns the id, or `None` for an anonymous caller.
     pub fn id(&self) -> Option<&str> {
         self.0.as_deref()
+    }
+
+    /// Returns the account that limits count this caller under: the principal itself, or the address of an anonymous
+    /// caller.
+    ///
+    /// ```
+    /// use refrain::auth::Principal;
+    ///
+    /// let address = |text: &str| Some(text.parse().unwrap());
+    /// let anonymous = Principal::anonymous();
+    /// assert_ne!(anonymous.account(address("192.0.2.1")), anonymous.account(address("192.0.2.2")));
+    /// assert_eq!(Principal::new("alice").account(address("192.0.2.1")), Principal::new("alice"));
+    /// ```
+    pub fn account(&self, address: Option<IpAddr>) -> Self {
+        match (self.id(), address) {
+            (None, Some(address)) => {
+                let network = client_network(address);
+                Self::new(format!("{ADDRESS_MARK}{network}"))
+            }
+            _ => self.clone(),
+        }
+    }
+
+    /// Returns the address that an [`account`](Self::account) was made of.
+    pub fn account_address(&self) -> Option<IpAddr> {
+        self.id()?.strip_prefix(ADDRESS_MARK)?.parse().ok()
+    }
+}
+
+/// Returns the part of an address that identifies one client: an IPv4 address, or an IPv6 network of 64 bits, because one
+/// client usually has a whole network of this size.
+pub fn client_network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & !u128::from(u64::MAX);
+            Ipv6Addr::from_bits(network).into()
+        }
+        address => address,
     }
 }
 

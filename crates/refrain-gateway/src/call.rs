@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::Instrument;
 
 /// When a caller may repeat a call that got no connection.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -66,11 +67,14 @@ impl ProxiedTarget {
             .into_iter()
             .chain(trace)
             .fold(spec, |spec, (key, value)| spec.meta(key, value));
-        let result = match self.has_portable_rounds {
-            true => rounds::run(&cx, self, owner, spec).await,
-            false => inline::run(&cx, &self.backend, owner, spec).await,
+        let span = tracing::info_span!("backend_call", backend = self.backend.spec.name, name);
+        let run = async {
+            match self.has_portable_rounds {
+                true => rounds::run(&cx, self, owner, spec).await,
+                false => inline::run(&cx, &self.backend, owner, spec).await,
+            }
         };
-        result.map(RawResult)
+        run.instrument(span).await.map(RawResult)
     }
 
     /// Asks the backend for suggestions for an argument or a variable.
@@ -89,7 +93,8 @@ impl ProxiedTarget {
             handle: None,
         };
         let support = AskSupport::ALL;
-        let lease = backend.pool.acquire(ConnectionKey { owner, support }).await;
+        let key = ConnectionKey { owner, support };
+        let lease = backend.pool.acquire(key, &input.account).await;
         let lease = lease.map_err(|error| acquire_error(backend, error))?;
         let client = lease.client();
         let found = client.complete(&reference, &argument, &input.value, &input.arguments);
@@ -138,7 +143,7 @@ async fn acquire(backend: &Backend, cx: &Cx, owner: Owner) -> Result<(Lease, Ask
         support: declared,
     };
     let begun = Instant::now();
-    let lease = backend.pool.acquire(key).await;
+    let lease = backend.pool.acquire(key, &cx.account()).await;
     backend.metrics.waited(begun.elapsed());
     let lease = lease.map_err(|error| acquire_error(backend, error))?;
     Ok((lease, support))

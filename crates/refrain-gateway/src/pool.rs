@@ -39,7 +39,7 @@ pub(crate) struct Owner {
     pub(crate) handle: Option<Arc<str>>,
 }
 
-/// What a connection can be used for.
+/// The calls that may use a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionKey {
     pub(crate) owner: Owner,
@@ -153,15 +153,16 @@ impl Pool {
         pool
     }
 
-    /// Waits for a connection.
+    /// Waits for a connection, which counts for the account.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         key: ConnectionKey,
+        account: &Principal,
     ) -> Result<Lease, AcquireError> {
-        match self.retry(|| self.attempt(&key)).await? {
+        match self.retry(|| self.attempt(&key, account)).await? {
             Attempt::Leased(held) => Ok(self.lease(held)),
             Attempt::Start(slot) => self.start(key, slot).await,
-            Attempt::Share => self.acquire_shared(key).await,
+            Attempt::Share => self.acquire_shared(key, account).await,
             Attempt::Ended => Err(AcquireError::SessionEnded {
                 tool: sessions::open_tool_name(&self.spec),
             }),
@@ -172,9 +173,10 @@ impl Pool {
     pub(crate) async fn open(
         self: &Arc<Self>,
         owner: Owner,
+        account: &Principal,
         support: AskSupport,
     ) -> Result<(), AcquireError> {
-        let slot = self.retry(|| self.slot(&owner.principal)).await?;
+        let slot = self.retry(|| self.slot(account)).await?;
         self.state.lock().busy.push(owner.clone());
         let lease = self.start(ConnectionKey { owner, support }, slot).await?;
         lease.finish();
@@ -212,13 +214,14 @@ impl Pool {
     }
 
     /// Takes an idle or prewarmed connection, or the right to start one. `None` if the call must wait.
-    fn attempt(self: &Arc<Self>, key: &ConnectionKey) -> Option<Attempt> {
+    fn attempt(self: &Arc<Self>, key: &ConnectionKey, account: &Principal) -> Option<Attempt> {
         if self.connector.is_shared() == Some(true) {
             return Some(Attempt::Share);
         }
         let mut state = self.state.lock();
         let exited = state.take_exited();
-        if let Some(at) = state.idle.iter().rposition(|idle| idle.key == *key) {
+        let fits = |idle: &Connection| idle.key == *key && idle.slot.assign(account);
+        if let Some(at) = state.idle.iter().rposition(fits) {
             let connection = state.idle.remove(at);
             state.busy.push(key.owner.clone());
             return Some(Attempt::Leased(Held::Exclusive(connection)));
@@ -234,7 +237,7 @@ impl Pool {
             .iter()
             .position(|spare| spare.support == key.support);
         if let Some(at) = spare
-            && state.spare[at].slot.assign(&key.owner.principal)
+            && state.spare[at].slot.assign(account)
         {
             let SpareConnection { client, slot, .. } = state.spare.remove(at);
             state.busy.push(key.owner.clone());
@@ -248,7 +251,7 @@ impl Pool {
         drop(state);
         // Their slots are free now.
         drop(exited);
-        let slot = self.slot(&key.owner.principal);
+        let slot = self.slot(account);
         if slot.is_none() {
             self.state.lock().free(&key.owner);
         }
@@ -262,31 +265,31 @@ impl Pool {
 
     /// A slot for a new connection. If a limit is reached, closes the connection that was idle longest among those that
     /// count for this limit.
-    fn slot(self: &Arc<Self>, principal: &Principal) -> Option<Slot> {
+    fn slot(self: &Arc<Self>, account: &Principal) -> Option<Slot> {
         loop {
-            let reached = match self.limits.try_acquire(&self.spec, Some(principal)) {
+            let reached = match self.limits.try_acquire(&self.spec, Some(account)) {
                 Ok(slot) => return Some(slot),
                 Err(reached) => reached,
             };
-            let (pools, owner) = match reached {
+            let (pools, account) = match reached {
                 LimitReached::Closing => return None,
-                LimitReached::Caller => (self.limits.pools(), Some(principal)),
+                LimitReached::Caller => (self.limits.pools(), Some(account)),
                 LimitReached::Backend => (vec![self.clone()], None),
                 LimitReached::Total => (self.limits.pools(), None),
             };
             let idle = pools.iter().filter_map(|pool| {
-                let since = pool.state.lock().oldest(pool.keeps_state(), owner)?.0;
+                let since = pool.state.lock().oldest(pool.keeps_state(), account)?.0;
                 Some((since, pool))
             });
             let (_, pool) = idle.min_by_key(|(since, _)| *since)?;
-            pool.evict(owner);
+            pool.evict(account);
         }
     }
 
-    /// Closes the connection that was idle longest, of this principal or of any.
-    fn evict(&self, owner: Option<&Principal>) {
+    /// Closes the connection that was idle longest, of this account or of any.
+    fn evict(&self, account: Option<&Principal>) {
         let mut state = self.state.lock();
-        let Some((_, idle)) = state.oldest(self.keeps_state(), owner) else {
+        let Some((_, idle)) = state.oldest(self.keeps_state(), account) else {
             return;
         };
         match idle {
@@ -456,19 +459,18 @@ impl PoolState {
     }
 
     /// The connection that may be closed first, and since when it is idle.
-    fn oldest(&self, keeps_state: bool, owner: Option<&Principal>) -> Option<(Instant, Idle)> {
-        let is_of = |key: &ConnectionKey| {
-            !keeps_state && owner.is_none_or(|owner| key.owner.principal == *owner)
-        };
+    fn oldest(&self, keeps_state: bool, account: Option<&Principal>) -> Option<(Instant, Idle)> {
+        let may_close =
+            |slot: &Slot| !keeps_state && account.is_none_or(|account| slot.is_of(account));
         let idle = self.idle.iter().enumerate();
         let idle = idle
-            .filter(|(_, idle)| is_of(&idle.key))
+            .filter(|(_, idle)| may_close(&idle.slot))
             .map(|(at, idle)| (idle.idle_since, Idle::Exclusive(at)));
-        let spare = self.spare.iter().enumerate().filter(|_| owner.is_none());
+        let spare = self.spare.iter().enumerate().filter(|_| account.is_none());
         let spare = spare.map(|(at, spare)| (spare.started, Idle::Spare(at)));
         let shared = self.shared.iter().enumerate();
         let shared = shared
-            .filter(|(_, shared)| is_of(&shared.key))
+            .filter(|(_, shared)| shared.slot().is_some_and(may_close))
             .filter_map(|(at, shared)| Some((shared.idle_since()?, Idle::Shared(at))));
         idle.chain(spare)
             .chain(shared)

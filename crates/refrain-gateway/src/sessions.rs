@@ -40,7 +40,10 @@ pub(crate) fn open_tool(backend: &Arc<Backend>) -> Tool {
                 handle: Some(id.as_str().into()),
             };
             let handle = server.seal_handle(cx.principal(), &id, backend.spec.session)?;
-            let opened = backend.pool.open(owner, AskSupport::ALL).await;
+            let opened = backend
+                .pool
+                .open(owner, &cx.account(), AskSupport::ALL)
+                .await;
             opened.map_err(|error| acquire_error(&backend, error))?;
             Ok(Json(json!({ ARGUMENT: handle })))
         }

@@ -17,6 +17,26 @@ impl Cx {
         &self.shared.env.principal
     }
 
+    /// Returns the account that limits count this call for: the principal, or the address of an anonymous caller.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # use std::collections::HashMap;
+    /// # use refrain::auth::Principal;
+    /// # fn example(cx: &Cx, downloads: &mut HashMap<Principal, u32>) -> Result<()> {
+    /// let count = downloads.entry(cx.account()).or_default();
+    /// *count += 1;
+    /// if *count > 100 {
+    ///     return Err(Error::msg("at most 100 downloads a day"));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn account(&self) -> Principal {
+        let env = &self.shared.env;
+        env.principal.account(env.address)
+    }
+
     /// Returns the URI being read, in the handler of a resource.
     ///
     /// ```

@@ -2,6 +2,7 @@
 
 use crate::{Principal, ReplayLog, Source};
 use refrain_wire::{Capabilities, LogLevel};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The environment of one round: the caller, the client's capabilities, and the limits.
@@ -9,6 +10,8 @@ use std::sync::Arc;
 pub struct Env {
     /// The authenticated caller.
     pub principal: Principal,
+    /// The client's address, if it is known.
+    pub address: Option<IpAddr>,
     /// The URI to read, if the call reads a resource.
     pub uri: Option<String>,
     /// The kinds of asks that the client supports.

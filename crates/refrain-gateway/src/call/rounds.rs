@@ -4,7 +4,6 @@
 
 use super::{CallTimer, ProxiedTarget, acquire, call_error, members};
 use crate::asks::AskForwarder;
-use crate::backend::Backend;
 use crate::metrics::CallOutcome;
 use crate::pool::{LeaseEnd, Owner};
 use futures_util::future::try_join_all;
@@ -13,6 +12,7 @@ use refrain::{Cx, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 /// How often the task of a backend is polled.
@@ -57,12 +57,12 @@ pub(super) async fn run(
         lease.set_end(LeaseEnd::Abandoned);
         let sent = match target.is_repeatable {
             true => {
-                let send = |key: String| send_next(backend, &client, pending.take(), &spec, key);
+                let send = |key: String| send_next(target, &client, pending.take(), &spec, key);
                 cx.step_with_key("round", send).await
             }
             false => {
                 let id = format!("{:016x}", cx.random());
-                let sent = send_next(backend, &client, pending.take(), &spec, id);
+                let sent = send_next(target, &client, pending.take(), &spec, id);
                 cx.once("round", sent).await
             }
         };
@@ -112,7 +112,7 @@ async fn answer(asks: &AskForwarder, call: &mut PendingCall) -> Result<()> {
 
 /// Sends the first round with this call id, or the next round of a pending call.
 async fn send_next(
-    backend: &Backend,
+    target: &ProxiedTarget,
     client: &Client,
     pending: Option<PendingCall>,
     spec: &CallSpec,
@@ -122,19 +122,29 @@ async fn send_next(
         Some(next) => Ok(next),
         None => client.prepare_with_id(spec.clone(), id),
     };
-    let next = next.map_err(|error| call_error(backend, &error))?;
-    send(backend, client, next).await
+    let next = next.map_err(|error| call_error(&target.backend, &error))?;
+    send(target, client, next).await
 }
 
 /// Sends one round to the backend. If the backend has made the call a task, waits until the task asks or ends.
 async fn send(
-    backend: &Backend,
+    target: &ProxiedTarget,
     client: &Client,
     mut pending: PendingCall,
 ) -> Result<BackendRound> {
+    let backend = &*target.backend;
     let is_task = pending.task_id().is_some();
+    // A repeatable call goes on with the same task when its round runs again.
+    let task = pending.task_id().filter(|_| !target.is_repeatable);
+    let mut task = task.map(|id| TaskGuard::new(client, id));
     loop {
-        let error = match client.resume(pending).await {
+        let resumed = client.resume(pending).await;
+        let is_working =
+            matches!(&resumed, Ok(RoundOutcome::Pending(next)) if next.unanswered().is_empty());
+        if !is_working && let Some(task) = &mut task {
+            task.is_armed = false;
+        }
+        let error = match resumed {
             Ok(RoundOutcome::Complete(result)) => return Ok(BackendRound::Complete(result)),
             Ok(RoundOutcome::Pending(next)) if is_task && next.unanswered().is_empty() => {
                 pending = next;
@@ -152,5 +162,39 @@ async fn send(
             }),
             _ => Err(call_error(backend, &error)),
         };
+    }
+}
+
+/// Cancels the task of a backend if its call is abandoned, for example because the caller cancelled it.
+struct TaskGuard {
+    client: Client,
+    id: String,
+    is_armed: bool,
+}
+
+impl TaskGuard {
+    fn new(client: &Client, id: &str) -> Self {
+        Self {
+            client: client.clone(),
+            id: id.to_owned(),
+            is_armed: true,
+        }
+    }
+}
+
+impl Drop for TaskGuard {
+    fn drop(&mut self) {
+        if !self.is_armed {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let (client, id) = (self.client.clone(), std::mem::take(&mut self.id));
+        runtime.spawn(async move {
+            if let Err(error) = client.cancel_task(&id).await {
+                tracing::debug!(%error, "failed to cancel the task of a backend");
+            }
+        });
     }
 }

@@ -30,6 +30,7 @@ struct Counts {
     /// Connections that no longer have a slot, but whose process may still run.
     closing: usize,
     backends: HashMap<String, usize>,
+    /// By account: see [`Principal::account`].
     callers: HashMap<Principal, usize>,
 }
 
@@ -47,8 +48,8 @@ pub(crate) enum LimitReached {
 pub(crate) struct Slot {
     limits: Arc<ConnectionLimits>,
     backend: String,
-    /// `None` for a connection without an owner.
-    caller: Mutex<Option<Principal>>,
+    /// The account that it counts for. `None` for a connection without an owner.
+    account: Mutex<Option<Principal>>,
 }
 
 impl ConnectionLimits {
@@ -109,11 +110,11 @@ impl ConnectionLimits {
     pub(crate) fn try_acquire(
         self: &Arc<Self>,
         backend: &BackendSpec,
-        caller: Option<&Principal>,
+        account: Option<&Principal>,
     ) -> Result<Slot, LimitReached> {
         let mut counts = self.counts.lock();
-        if let Some(caller) = caller
-            && counts.callers.get(caller).copied().unwrap_or(0) >= self.each
+        if let Some(account) = account
+            && counts.callers.get(account).copied().unwrap_or(0) >= self.each
         {
             return Err(LimitReached::Caller);
         }
@@ -130,28 +131,38 @@ impl ConnectionLimits {
         let count = counts.backends.entry(backend.name.clone()).or_default();
         *count += 1;
         self.metrics.set_connections(&backend.name, *count);
-        if let Some(caller) = caller {
-            *counts.callers.entry(caller.clone()).or_default() += 1;
+        if let Some(account) = account {
+            *counts.callers.entry(account.clone()).or_default() += 1;
         }
         Ok(Slot {
             limits: self.clone(),
             backend: backend.name.clone(),
-            caller: Mutex::new(caller.cloned()),
+            account: Mutex::new(account.cloned()),
         })
     }
 }
 
 impl Slot {
-    /// Makes the caller the owner. Returns `false` if it may have no further connection.
-    pub(super) fn assign(&self, caller: &Principal) -> bool {
+    /// Counts the connection for this account from now on. Returns `false` if the account is at its limit.
+    pub(super) fn assign(&self, account: &Principal) -> bool {
         let mut counts = self.limits.counts.lock();
-        let count = counts.callers.entry(caller.clone()).or_default();
-        if *count >= self.limits.each {
+        let mut current = self.account.lock();
+        if current.as_ref() == Some(account) {
+            return true;
+        }
+        let count = counts.callers.get(account).copied().unwrap_or(0);
+        if count >= self.limits.each {
             return false;
         }
-        *count += 1;
-        *self.caller.lock() = Some(caller.clone());
+        counts.callers.insert(account.clone(), count + 1);
+        if let Some(former) = current.replace(account.clone()) {
+            decrement(&mut counts.callers, &former);
+        }
         true
+    }
+
+    pub(super) fn is_of(&self, account: &Principal) -> bool {
+        self.account.lock().as_ref() == Some(account)
     }
 }
 
@@ -161,8 +172,8 @@ impl Drop for Slot {
         counts.total -= 1;
         let left = decrement(&mut counts.backends, &self.backend);
         self.limits.metrics.set_connections(&self.backend, left);
-        if let Some(caller) = self.caller.get_mut() {
-            decrement(&mut counts.callers, caller);
+        if let Some(account) = self.account.get_mut() {
+            decrement(&mut counts.callers, account);
         }
         drop(counts);
         self.limits.notify();

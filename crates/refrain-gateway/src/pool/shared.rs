@@ -2,6 +2,7 @@
 
 use super::{AcquireError, ConnectionKey, Held, Lease, LeaseEnd, Pool, Slot};
 use parking_lot::Mutex;
+use refrain::auth::Principal;
 use refrain::client::Client;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,6 +36,10 @@ impl SharedConnection {
         &started.expect("a lease is returned after the start").0
     }
 
+    pub(super) fn slot(&self) -> Option<&Slot> {
+        self.started.get().map(|(_, slot)| slot)
+    }
+
     /// Since when it has no users.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let state = self.state.lock();
@@ -52,12 +57,13 @@ impl Pool {
     pub(super) async fn acquire_shared(
         self: &Arc<Self>,
         key: ConnectionKey,
+        account: &Principal,
     ) -> Result<Lease, AcquireError> {
         let connection = self.shared(key);
         let lease = self.lease(Held::Shared(connection.clone()));
         let key = &connection.key;
         let started = connection.started.get_or_try_init(async || {
-            let slot = self.retry(|| self.slot(&key.owner.principal)).await?;
+            let slot = self.retry(|| self.slot(account)).await?;
             let client = self.connector.connect(key.support).await?;
             Ok::<_, AcquireError>((client, slot))
         });

@@ -111,6 +111,60 @@ async fn task_of_a_lost_gateway_is_not_sent_to_the_backend_again() {
     second.stop().await;
 }
 
+/// Counts the end of a handler.
+struct CountOnDrop(Arc<AtomicUsize>);
+
+impl Drop for CountOnDrop {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn cancelled_task_cancels_the_task_of_a_modern_backend() {
+    let (begun, ended) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let counters = (begun.clone(), ended.clone());
+    let endless = Tool::new("endless", move |cx: Cx| {
+        let (begun, ended) = counters.clone();
+        async move {
+            cx.detach().await?;
+            let _end = CountOnDrop(ended);
+            begun.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<Result<String>>().await
+        }
+    });
+    let tasks = |builder: ServerBuilder| {
+        builder.tasks(Arc::new(MemoryStore::new()), TaskOptions::default())
+    };
+    let backend = start(tasks(Server::builder("endless", "1").tool(endless))).await;
+    let table = BackendTable {
+        url: Some(backend.url().parse().expect("a URL")),
+        ..BackendTable::default()
+    };
+    let config = GatewayConfig::single("endless", table);
+    let with_store = |builder: ServerBuilder| tasks(builder).single_instance();
+    let running = Running::start_with(&config, with_store).await;
+    let client = running.client().await;
+    let started = success("the call", client.start(CallSpec::tool("endless"))).await;
+    let RoundOutcome::Pending(task) = started else {
+        panic!("the call did not become a task");
+    };
+    let id = task.task_id().expect("a task");
+    within(
+        "the start",
+        repeat_until(async || begun.load(Ordering::SeqCst), &1),
+    )
+    .await;
+    assert_eq!(ended.load(Ordering::SeqCst), 0);
+    success("the cancellation", client.cancel_task(id)).await;
+    within(
+        "the end",
+        repeat_until(async || ended.load(Ordering::SeqCst), &1),
+    )
+    .await;
+    running.stop().await;
+}
+
 /// One session to list the backend, and one for each caller.
 #[tokio::test]
 async fn callers_keep_their_sessions() {

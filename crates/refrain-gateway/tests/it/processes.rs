@@ -5,7 +5,9 @@ use crate::support::{
     Ledger, Running, answer, asked, authenticator, backend, command, completed, text, text_of,
 };
 use futures_util::future::join_all;
-use refrain::client::{CallSpec, Client, Dialect};
+use refrain::client::wire::AskKind;
+use refrain::client::{CallSpec, Client, ClientLimits, Dialect};
+use refrain::server::ServerBuilder;
 use refrain_gateway::{BackendTable, GatewayConfig, GatewayTable, Sessions, Setting};
 use refrain_testkit::net::until;
 use refrain_testkit::net::wait::success;
@@ -158,6 +160,47 @@ async fn idle_process_of_another_caller_gives_way() {
         let client = running.client_of(name).await;
         assert_eq!(process(&client).await.1, 1, "{name} has a new process");
     }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn waiting_calls_of_one_address_leave_connections_to_other_anonymous_callers() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        prewarm: 0,
+        queue_seconds: 1,
+        ..backend(&ledger)
+    };
+    let config = GatewayConfig {
+        gateway: GatewayTable {
+            connections_each: 2,
+            ..GatewayTable::default()
+        },
+        ..GatewayConfig::single("tested", backend)
+    };
+    let with_header = |builder: ServerBuilder| builder.client_address_header("x-address");
+    let running = Running::start_with(&config, with_header).await;
+    let client_at = async |address: &str| {
+        let builder = Client::builder()
+            .header("x-address", address)
+            .limits(ClientLimits {
+                retries: 0,
+                ..ClientLimits::default()
+            });
+        let builder = builder.answer_manually([AskKind::Form]);
+        success("connecting", builder.connect(&running.instance.url())).await
+    };
+    let (first, second) = (client_at("192.0.2.1").await, client_at("192.0.2.2").await);
+    for subject in ["cup", "plate"] {
+        asked(&first, "ask", json!({"subject": subject})).await;
+    }
+    let rejected = first.call_tool("echo", json!({"text": "third"})).await;
+    let why = rejected.expect_err("the address is at its limit");
+    assert!(
+        why.to_string().contains("no connection to backend tested"),
+        "{why}"
+    );
+    assert_eq!(text(&second, "echo", json!({"text": "hi"})).await, "hi");
     running.stop().await;
 }
 

@@ -26,6 +26,8 @@ pub struct CompletionInput {
     pub arguments: BTreeMap<String, String>,
     /// The authenticated caller.
     pub principal: Principal,
+    /// The account that limits count the caller under. See [`Principal::account`].
+    pub account: Principal,
 }
 
 type CompletionFuture = Pin<Box<dyn Future<Output = refrain_core::Result<Completion>> + Send>>;
@@ -94,6 +96,7 @@ impl Catalog {
             arguments: arguments
                 .map(|(name, value)| (name.into_owned(), value.into_owned()))
                 .collect(),
+            account: caller.limit_key().account(),
             principal: caller.principal,
         };
         let time = limits.round_time;

@@ -1,12 +1,12 @@
 //! Permits for a resource, limited in total and per caller.
 
 use parking_lot::Mutex;
-use refrain_core::Principal;
+use refrain_core::{Principal, client_network};
 use refrain_wire::RpcError;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{Hash, Hasher};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,21 +85,13 @@ impl LimitKey {
     pub(crate) fn account(&self) -> Principal {
         match self {
             Self::Principal(principal) => principal.clone(),
-            // Not the name of a principal: those have no control characters.
-            Self::Address(address) => Principal::new(format!("\u{1}{address}")),
+            Self::Address(address) => Principal::anonymous().account(Some(*address)),
             Self::Anonymous => Principal::anonymous(),
         }
     }
 
     pub(crate) fn address(address: IpAddr) -> Self {
-        Self::Address(match address.to_canonical() {
-            IpAddr::V6(address) => {
-                // One client usually has a whole network of this size.
-                let network = address.to_bits() & !u128::from(u64::MAX);
-                Ipv6Addr::from_bits(network).into()
-            }
-            address => address,
-        })
+        Self::Address(client_network(address))
     }
 }
 

@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::future::ready;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use tracing::Span;
@@ -27,6 +28,8 @@ pub(crate) struct FlowSpec<'a> {
     /// The name or URI in the call.
     pub(crate) name: Cow<'a, str>,
     pub(crate) principal: Principal,
+    /// The client's address, if it is known.
+    pub(crate) address: Option<IpAddr>,
     pub(crate) capabilities: Capabilities,
     /// The JSON text of the extensions that the client declared.
     pub(crate) extensions: Option<Arc<str>>,
@@ -113,6 +116,7 @@ impl Flows {
         let FlowSpec { target, name, .. } = spec;
         let env = Env {
             principal: spec.principal,
+            address: spec.address,
             uri: target.uri().map(|_| name.to_string()),
             capabilities: spec.capabilities,
             extensions: spec.extensions,

@@ -184,6 +184,7 @@ impl AdmittedCall<'_> {
             spec: FlowSpec {
                 target: self.target,
                 name,
+                address: self.caller.address,
                 principal: self.caller.principal,
                 capabilities: meta.capabilities,
                 extensions: meta.extensions.map(|raw| raw.get().into()),

@@ -98,6 +98,7 @@ impl Tasks {
             target: Target::Tool(tool.clone()),
             name: Cow::Borrowed(name),
             principal: claimed.owner.clone(),
+            address: claimed.account.account_address(),
             capabilities: call.capabilities,
             extensions: call.extensions.map(|raw| raw.get().into()),
             meta: call.meta.map(|raw| raw.get().into()),

@@ -283,6 +283,7 @@ impl World {
     pub(crate) fn env(&self) -> Env {
         Env {
             principal: self.principal.clone(),
+            address: None,
             uri: None,
             capabilities: self.capabilities,
             extensions: None,
