@@ -7,7 +7,7 @@ use crate::error::{Error, failed};
 use crate::server::{cpu_seconds, resident_kib};
 use crate::table::{grid, number};
 use futures_util::future::try_join_all;
-use refrain_client::{AskKind, CallSpec, Client, Dialect, RoundOutcome};
+use refrain_client::{AskAnswer, AskKind, CallSpec, Client, Dialect, PendingCall, RoundOutcome};
 use serde_json::{Map, Value};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -49,6 +49,10 @@ pub(crate) struct GatewayBenchOptions {
     /// The number of calls that wait, and of processes of a stdio server that are kept for them.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     parked: usize,
+    /// Instead of all other measurements: compares calls while no call waits with calls while COUNT calls of the tool
+    /// `--asks` wait for an answer.
+    #[arg(long, value_name = "COUNT", requires = "asks")]
+    waiting: Option<usize>,
     /// The number of slices of each target.
     #[arg(long, value_name = "COUNT", default_value_t = 12)]
     slices: usize,
@@ -123,6 +127,17 @@ pub(crate) async fn run(options: &GatewayBenchOptions) -> Result<GatewayReport, 
     let mut targets = vec![Target::new("direct", direct, None, server.or(child))];
     let (gateway, url) = start(options).await?;
     let pid = gateway.id().ok_or("the gateway has exited")?;
+    if let (Some(count), Some(tool)) = (options.waiting, &options.asks) {
+        let client = connect().connect(&url).await;
+        let client = client.map_err(failed("connect to the gateway"))?;
+        let names = ["no call waits".to_owned(), format!("{count} calls wait")];
+        let mut targets = names.map(|name| Target::new(&name, client.clone(), Some(pid), server));
+        compare_waiting(options, &call, tool, count, &mut targets).await?;
+        return Ok(GatewayReport {
+            rows: rows(&mut targets),
+            notes: Vec::new(),
+        });
+    }
     let idle = resident_kib(pid)?;
     let own = ("refrain gateway".to_owned(), url, Some(pid));
     for (name, url, pid) in [&own].into_iter().chain(&options.others) {
@@ -148,6 +163,41 @@ pub(crate) async fn run(options: &GatewayBenchOptions) -> Result<GatewayReport, 
         rows: rows(&mut targets),
         notes,
     })
+}
+
+/// Measures slices of calls while no call waits and while calls wait, in turns.
+async fn compare_waiting(
+    options: &GatewayBenchOptions,
+    call: &CallSpec,
+    tool: &str,
+    count: usize,
+    [idle, waiting]: &mut [Target; 2],
+) -> Result<(), Error> {
+    for slice in 0..=options.slices {
+        idle.slice(call, options.calls, slice > 0).await?;
+        let client = waiting.client.clone();
+        let starting = (0..count).map(|_| start_asking(&client, tool));
+        let pending = try_join_all(starting).await?;
+        waiting.slice(call, options.calls, slice > 0).await?;
+        let cancelling = pending.into_iter().map(async |mut pending| {
+            for ask in pending.unanswered() {
+                pending.answer(ask.key(), AskAnswer::Cancel)?;
+            }
+            let finished = client.finish(pending).await;
+            finished.map_err(failed("cancel a waiting call"))
+        });
+        try_join_all(cancelling).await?;
+    }
+    Ok(())
+}
+
+/// The first round of a call that asks.
+async fn start_asking(client: &Client, tool: &str) -> Result<PendingCall, Error> {
+    let started = client.start(CallSpec::tool(tool)).await;
+    match started.map_err(failed("start a call that asks"))? {
+        RoundOutcome::Pending(pending) => Ok(pending),
+        RoundOutcome::Complete(_) => Err(format!("{tool} did not ask").into()),
+    }
 }
 
 /// Starts a gateway in front of the server, and returns its URL.
@@ -258,13 +308,14 @@ fn rows(targets: &mut [Target]) -> Vec<Vec<String>> {
         "",
         "median µs",
         "99 % µs",
-        "median, × direct",
+        "median, × first row",
+        "99 %, × first row",
         "CPU per call, µs: proxy",
         "proxy + server",
-        "proxy + server, × direct",
+        "proxy + server, × first row",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    let mut direct = None;
+    let mut first = None;
     for target in targets {
         target.times.sort_by(f64::total_cmp);
         let calls = target.times.len() as f64;
@@ -276,16 +327,17 @@ fn rows(targets: &mut [Target]) -> Vec<Vec<String>> {
         let (median, high) = (at(0.5), at(0.99));
         let alone = target.proxy.and(each(target.cpu.0));
         let all = each(target.cpu.1);
-        let direct = *direct.get_or_insert((median, target.server.and(all)));
+        let first = *first.get_or_insert((median, high, target.server.and(all)));
         let ratio = |it: Option<f64>, base: Option<f64>| it.zip(base).map(|(it, base)| it / base);
         rows.push(vec![
             target.name.clone(),
             number(median, 0),
             number(high, 0),
-            number(ratio(median, direct.0), 2),
+            number(ratio(median, first.0), 2),
+            number(ratio(high, first.1), 2),
             number(alone, 0),
-            number(direct.1.and(all), 0),
-            number(ratio(all, direct.1), 2),
+            number(first.2.and(all), 0),
+            number(ratio(all, first.2), 2),
         ]);
     }
     rows
@@ -313,11 +365,7 @@ async fn fill_pool(
 async fn park(client: &Client, tool: &str, count: usize, pid: u32) -> Result<String, Error> {
     let before = resident_kib(pid)?;
     for _ in 0..count {
-        let started = client.start(CallSpec::tool(tool)).await;
-        match started.map_err(failed("park a call"))? {
-            RoundOutcome::Pending(_) => {}
-            RoundOutcome::Complete(_) => return Err(format!("{tool} did not ask").into()),
-        }
+        start_asking(client, tool).await?;
     }
     let grown = resident_kib(pid)?.saturating_sub(before);
     let each = number(Some(grown as f64 / count as f64), 1);
