@@ -1,7 +1,8 @@
 //! Rules for the tools of several backends, and backends that are down or change.
 
-use crate::support::{Ledger, Running, asked, backend, backend_with, command, text};
-use refrain::client::wire::Filter;
+use crate::support::{Ledger, Running, asked, backend, backend_with, command, text, token};
+use refrain::auth::BearerTokens;
+use refrain::client::wire::{Filter, ToolAnnotations};
 use refrain::client::{CallSpec, Client, IncomingAsk, ServerChange};
 use refrain_gateway::{
     BackendTable, ConfigError, Gateway, GatewayConfig, GatewayError, SETTINGS, ToolTable,
@@ -56,7 +57,12 @@ async fn rules_decide_what_is_offered() {
     let mut config = two(&ledger);
     let rule = ToolTable {
         name: Some("say".to_owned()),
+        title: Some("Say".to_owned()),
         description: Some("Says it.".to_owned()),
+        annotations: Some(ToolAnnotations {
+            read_only_hint: Some(true),
+            ..ToolAnnotations::default()
+        }),
         ..ToolTable::default()
     };
     let first = config.backends.get_mut("first").expect("the backend");
@@ -70,7 +76,13 @@ async fn rules_decide_what_is_offered() {
     let client = running.client().await;
     assert_eq!(names(&client).await, ["say", "second_ask"]);
     let tools = success("the list", client.tools()).await;
+    assert_eq!(tools[0].title.as_deref(), Some("Say"));
     assert_eq!(tools[0].description.as_deref(), Some("Says it."));
+    let annotations = tools[0].annotations.as_ref();
+    assert_eq!(
+        annotations.and_then(|hints| hints.read_only_hint),
+        Some(true)
+    );
     assert_eq!(text(&client, "say", json!({"text": "hi"})).await, "hi");
     let pending = asked(&client, "second_ask", json!({"subject": "tea"})).await;
     let asks = pending.unanswered();
@@ -78,6 +90,32 @@ async fn rules_decide_what_is_offered() {
         panic!("expected a form: {asks:?}");
     };
     assert_eq!(ask.message, "second: Who wants tea?");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn tool_with_scopes_is_only_for_callers_that_have_them() {
+    let ledger = Ledger::new();
+    let mut backend = backend(&ledger);
+    let rule = ToolTable {
+        scopes: vec!["talk".to_owned()],
+        ..ToolTable::default()
+    };
+    backend.tools.insert("effect".to_owned(), rule);
+    let config = GatewayConfig::single("tested", backend);
+    let callers = BearerTokens::new()
+        .with("alice", &token("alice"))
+        .with_scopes("bob", &token("bob"), ["talk"]);
+    let running = Running::start_with(&config, |builder| builder.authenticator(callers)).await;
+    let (alice, bob) = (
+        running.client_of("alice").await,
+        running.client_of("bob").await,
+    );
+    let rejected = alice.call_tool("effect", json!({})).await;
+    let why = rejected.expect_err("the scope is missing").to_string();
+    assert!(why.contains("lacks a required scope"), "{why}");
+    assert_eq!(ledger.count("effect"), 0);
+    assert_eq!(text(&bob, "effect", json!({})).await, "done");
     running.stop().await;
 }
 

@@ -318,6 +318,26 @@ async fn crashed_process_ends_its_handle() {
 }
 
 #[tokio::test]
+async fn unused_handle_ends() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        sessions: Sessions::Handle,
+        idle_seconds: 1,
+        ..backend(&ledger)
+    };
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    let session = json!({"session": open(&client).await});
+    until("the process to end", || {
+        running.metric("refrain_gateway_connections") == 1
+    })
+    .await;
+    let why = text(&client, "process", session).await;
+    assert_eq!(why, "the session has ended; call open_session again");
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn crashed_process_of_a_caller_is_replaced() {
     let ledger = Ledger::new();
     let backend = BackendTable {
