@@ -38,6 +38,7 @@ pub use tls::{TlsCertificate, TlsError};
 use crate::auth::Caller;
 use crate::dispatch::{SessionContext, is_of_session, read};
 use crate::legacy::Lifetime;
+use crate::limits::FairQueue;
 use crate::metrics::Refusal;
 use crate::response::{Disposition, MessageKind, Status};
 use crate::server::Server;
@@ -150,12 +151,21 @@ impl HttpService {
         let receiving = self.receive(parts, headers, body, claims, activity.map(|it| &**it));
         let mut response = match receiving.await {
             Err(response) => *response,
-            Ok((body, caller)) => {
+            Ok((mut body, caller)) => {
+                let turn = body.turn.take();
                 let bytes = &body.bytes;
                 let key = caller.limit_key();
                 let active = ActiveRequest::new(activity);
                 let mut response = match parts.method {
-                    Method::POST => responder.respond(headers, bytes, caller, relayed).await,
+                    Method::POST => {
+                        let responding = responder.respond(headers, bytes, caller, relayed);
+                        match turn {
+                            None => responding.await,
+                            Some(turn) => {
+                                Box::pin(FairQueue::run_until_pending(turn, responding)).await
+                            }
+                        }
+                    }
                     _ => Box::pin(self.handle_session_request(parts, caller, relayed)).await,
                 };
                 let limits = &self.server.0.services.limits;

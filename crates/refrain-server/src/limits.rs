@@ -12,7 +12,7 @@ mod limiter;
 mod live;
 mod settings;
 
-pub(crate) use fair_queue::FairQueue;
+pub(crate) use fair_queue::{FairQueue, Place};
 pub(crate) use limiter::{LimitKey, LimitReached, Limiter, Permit, quarter};
 pub(crate) use live::{CallPermits, LivePermit};
 pub use settings::ServerLimits;
@@ -23,6 +23,7 @@ use refrain_core::Pressure;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
 
 /// The limits of one instance and their permits. Dereferences to the settings.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub(crate) struct InstanceLimits {
     pub(crate) bodies: Arc<Limiter>,
     /// Bytes of large responses that clients have not read.
     pub(crate) responses: Arc<Limiter>,
+    /// Large requests that are parsed, as many as there are cores. So a caller that sends many of them delays only itself.
+    pub(crate) large_requests: Arc<FairQueue>,
     is_draining: AtomicBool,
     /// Whether callers can be authenticated. A part of each limit is then kept for those that are.
     pub(crate) has_authenticator: bool,
@@ -79,6 +82,9 @@ impl InstanceLimits {
             ),
             bodies: bytes("bytes of request bodies", body_all, body_each),
             responses: bytes("bytes of unread responses", body_all, body_each),
+            large_requests: FairQueue::new(
+                available_parallelism().map_or(2, |cores| cores.get().max(2)),
+            ),
             is_draining: AtomicBool::new(false),
             has_authenticator,
             settings,

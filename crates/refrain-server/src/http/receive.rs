@@ -6,7 +6,7 @@
 use super::idle::Activity;
 use super::{BoxedResponse, ContentEncoding, Headers, HttpService};
 use crate::auth::Caller;
-use crate::limits::{InstanceLimits, LimitReached, Permit};
+use crate::limits::{InstanceLimits, LimitReached, Permit, Place};
 use crate::metrics::Refusal;
 use crate::relay::RelayClaims;
 use crate::timer::within;
@@ -23,11 +23,16 @@ use std::pin::{Pin, pin};
 /// The permit of a body grows in steps of this many bytes.
 const PERMIT_STEP: usize = 16 << 10;
 
+/// Callers take turns with the parsing of bodies that are compressed or have more bytes than this.
+const LARGE_BODY: usize = 32 << 10;
+
 /// A request body in memory.
 #[derive(Default)]
 pub(super) struct ReceivedBody {
     pub(super) bytes: Bytes,
     _permit: Option<Permit>,
+    /// The right to parse a large body.
+    pub(super) turn: Option<Place>,
 }
 
 enum BodyError<E> {
@@ -77,6 +82,12 @@ impl HttpService {
         // Other streams of an HTTP/2 connection may keep it from being idle.
         let has_idle_check = activity.is_some() && parts.version != Version::HTTP_2;
         let received = receive_body(body.as_mut(), limits, &caller, has_idle_check).await;
+        let is_large = encoding != ContentEncoding::Identity
+            || matches!(&received, Ok(received) if received.bytes.len() > LARGE_BODY);
+        let turn = match is_large {
+            true => Some(limits.large_requests.enter(caller.limit_key()).await),
+            false => None,
+        };
         let received = match (encoding, received) {
             (ContentEncoding::Identity, received) => received,
             #[cfg(feature = "gzip")]
@@ -87,7 +98,7 @@ impl HttpService {
             (ContentEncoding::Gzip, Err(error)) => Err(error),
         };
         let received = match received {
-            Ok(received) => received,
+            Ok(received) => ReceivedBody { turn, ..received },
             Err(error) => return Err(self.reject_body(parts, body, error).await),
         };
         let bytes = &received.bytes;
@@ -243,6 +254,7 @@ async fn receive_body<B: Body<Data = Bytes>>(
         return Ok(ReceivedBody {
             bytes: first,
             _permit: None,
+            turn: None,
         });
     }
     let rest = receive_rest(first, body, limits, caller);
@@ -270,6 +282,7 @@ async fn receive_rest<B: Body<Data = Bytes>>(
     Ok(ReceivedBody {
         bytes,
         _permit: Some(permit.permit),
+        turn: None,
     })
 }
 
@@ -303,6 +316,7 @@ async fn decompress<E>(
     Ok(ReceivedBody {
         bytes: bytes.into(),
         _permit: Some(permit.permit),
+        turn: None,
     })
 }
 

@@ -7,6 +7,8 @@ use super::limiter::LimitKey;
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -77,6 +79,18 @@ impl FairQueue {
             .expect("the queue keeps a sender until it has sent a place")
     }
 
+    /// Runs an operation whose work is done before it waits for the first time: it holds the place until then.
+    pub(crate) async fn run_until_pending<F: Future>(place: Place, operation: F) -> F::Output {
+        let mut operation = pin!(operation);
+        let mut place = Some(place);
+        poll_fn(|cx| {
+            let polled = operation.as_mut().poll(cx);
+            drop(place.take());
+            polled
+        })
+        .await
+    }
+
     fn place(self: &Arc<Self>, key: LimitKey) -> Place {
         let queue = self.clone();
         Place { queue, key }
@@ -145,8 +159,7 @@ impl Drop for Place {
 mod tests {
     use super::*;
     use refrain_core::Principal;
-    use std::future::Future;
-    use std::pin::{Pin, pin};
+    use std::pin::Pin;
     use std::task::{Context, Poll, Waker};
 
     type Entering<'a> = Pin<Box<dyn Future<Output = Place> + 'a>>;

@@ -1,8 +1,11 @@
 //! Request bodies: authentication before the body, bytes in flight, and slow clients.
 
-use crate::support::{Connection, Instance, Request, Signals, echo, signals, start, text, within};
+use crate::support::{
+    Connection, Instance, Request, Signals, Word, echo, signals, start, text, within,
+};
 use bytes::Bytes;
 use flate2::write::GzEncoder;
+use futures_util::future::join_all;
 use http_body_util::StreamBody;
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
@@ -13,6 +16,8 @@ use serde_json::json;
 use std::convert::Infallible;
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 const ALICE: &str = "alice-0123456789abcdef";
@@ -311,4 +316,40 @@ async fn malformed_or_unsupported_encoding_is_rejected() {
         assert!(message.contains(&format!("{encoding:?}")), "{message}");
         assert_eq!(response.header("accept-encoding"), Some("gzip, identity"));
     }
+}
+
+/// Large requests of one caller that are parsed at the same time, and the maximum so far.
+#[derive(Default)]
+struct Concurrency {
+    now: AtomicUsize,
+    max: AtomicUsize,
+}
+
+impl Concurrency {
+    /// Counts work that uses a thread, such as the conversion of large arguments.
+    fn work(&self) {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.max.fetch_max(now, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(20));
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn large_requests_of_one_caller_leave_cores_to_others() {
+    let counted = Arc::new(Concurrency::default());
+    let counter = counted.clone();
+    let work = Tool::new("work", move |_: Cx, word: Word| {
+        counter.work();
+        async move { Ok(word.text.len().to_string()) }
+    });
+    let server = start(Server::builder("bodies", "1").tool(work)).await;
+    let request = Request::tool("work", json!({"text": "x".repeat(64 << 10)}));
+    let sending = (0..16).map(|_| server.send(&request));
+    for response in within("the responses", join_all(sending)).await {
+        assert_eq!(text(&response.reply()), "65536");
+    }
+    let cores = available_parallelism().map_or(2, |cores| cores.get().max(2));
+    let max = counted.max.load(Ordering::SeqCst);
+    assert!(max <= cores.div_ceil(2), "{max} of {cores}");
 }
