@@ -127,7 +127,7 @@ fn valid_rows_have_no_problems() {
         ("the author's: it is theirs".into(), Proof::Theirs),
         ("the host's: it is theirs".into(), Proof::Theirs),
         ("the operator's: `x` is theirs".into(), Proof::Theirs),
-        ("by shape: there is no way".into(), Proof::Shape),
+        ("by construction: there is no way".into(), Proof::Shape),
         ("in writing: [here](x.md)".into(), Proof::Shape),
         ("not met: it is hard".into(), Proof::NotMet),
     ] {
@@ -148,7 +148,7 @@ fn invalid_rows_are_reported() {
     for (rows, words) in [
         (row(""), "neither"),
         (row("todo"), "neither"),
-        (row("by shape:"), "neither"),
+        (row("by construction:"), "neither"),
         (row("tested well"), "neither"),
         (row("`tested well`"), "neither"),
         (in_file("nowhere.rs", "every"), "no such file"),

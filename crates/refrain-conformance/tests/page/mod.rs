@@ -23,7 +23,7 @@ const REASONS: [(&str, Proof); 6] = [
     ("the author's: ", Proof::Theirs),
     ("the operator's: ", Proof::Theirs),
     ("the host's: ", Proof::Theirs),
-    ("by shape: ", Proof::Shape),
+    ("by construction: ", Proof::Shape),
     ("in writing: ", Proof::Shape),
     ("not met: ", Proof::NotMet),
 ];
