@@ -7,6 +7,8 @@ mod body;
 mod connections;
 mod cors;
 mod errors;
+#[cfg(feature = "http2")]
+mod frame_limit;
 mod headers;
 #[cfg(feature = "http2")]
 mod http2;

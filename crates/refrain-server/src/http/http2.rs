@@ -5,6 +5,7 @@
 
 use super::Body;
 use super::connections::{ConnectionContext, drive};
+use super::frame_limit::FrameLimit;
 use super::idle::WriteState;
 use super::serve::route;
 use crate::limits::{LimitReached, Permit};
@@ -170,7 +171,7 @@ where
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
-        .serve_connection(TokioIo::new(io), service);
+        .serve_connection(TokioIo::new(FrameLimit::new(io)), service);
     drive(
         connection,
         &context.activity,

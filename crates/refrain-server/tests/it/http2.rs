@@ -229,6 +229,36 @@ async fn streams_of_a_connection_are_limited() {
     assert_eq!(client.requests.current_max_send_streams(), 100);
 }
 
+/// Sends a ping a million times, unless the server closes the connection, and returns how often it was sent.
+async fn send_pings(address: SocketAddr) -> usize {
+    const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let stream = TcpStream::connect(address).await.expect("a connection");
+    let (mut from, mut to) = stream.into_split();
+    let reading =
+        tokio::spawn(async move { while let Ok(1..) = from.read(&mut [0; 65536]).await {} });
+    to.write_all(PREFACE).await.expect("an open connection");
+    to.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0])
+        .await
+        .expect("an open connection");
+    let pings = PING.repeat(1000);
+    let mut sent = 0;
+    while sent < 1_000_000 && to.write_all(&pings).await.is_ok() {
+        sent += 1000;
+    }
+    reading.abort();
+    sent
+}
+
+#[tokio::test]
+async fn connection_with_too_many_control_frames_is_closed() {
+    let (instance, ..) = instance(ServerLimits::default()).await;
+    let mut other = Client::open(instance.address).await;
+    let sent = within("the end of the connection", send_pings(instance.address)).await;
+    // The buffers of the sockets have room for many.
+    assert!((20_000..1_000_000).contains(&sent), "{sent}");
+    echoes(&mut other).await;
+}
+
 #[tokio::test]
 async fn oversized_head_is_rejected() {
     let limits = ServerLimits {
