@@ -22,6 +22,7 @@ use refrain_wire::client::{
     ReadError, Request, ServerInfo, write_error, write_initialized, write_result,
 };
 use refrain_wire::legacy::Revision;
+use refrain_wire::limited_event;
 use refrain_wire::{ErrorCode, Root};
 use serde_json::{Value, json};
 use session_stream::SessionStream;
@@ -152,7 +153,7 @@ impl ClientInner {
                 .contains_key("logging")
             && let Err(error) = self.request(Request::set_level(*level)).await
         {
-            tracing::warn!(%error, "failed to set log level");
+            limited_event!(WARN, %error, "failed to set log level");
         }
     }
 

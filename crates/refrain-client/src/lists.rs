@@ -4,6 +4,7 @@ use crate::client::{Client, ClientInner, ListedTool};
 use crate::error::{Error, ErrorKind};
 use crate::limits::ClientLimits;
 use refrain_wire::client::{AsSent, ReadError, Request, read_complete};
+use refrain_wire::limited_event;
 use refrain_wire::{
     ErrorCode, ListEntry, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo,
 };
@@ -42,7 +43,7 @@ impl ClientInner {
         tools.retain(|tool| {
             let read = ListedTool::read(tool);
             if let Err(why) = &read {
-                tracing::warn!(tool = tool.name, %why, "invalid tool skipped");
+                limited_event!(WARN, tool = tool.name, %why, "invalid tool skipped");
             }
             let is_valid = read.is_ok();
             listed.insert(tool.name.clone(), read);
@@ -100,7 +101,7 @@ impl ClientInner {
                 read.map_err(|error| invalid = Some(error)).ok()
             }));
             if let Some(error) = invalid {
-                tracing::warn!(method, %error, "invalid list entries skipped");
+                limited_event!(WARN, method, %error, "invalid list entries skipped");
             }
             match next {
                 None => return Ok(items),

@@ -11,6 +11,7 @@ use crate::transport::{
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use refrain_wire::client::{DISCOVER, Request, RequestMeta, RpcFailure};
+use refrain_wire::limited_event;
 use refrain_wire::{
     AskKind, CallKind, Capabilities, ErrorCode, PROGRESS_TOKEN_KEY, PROTOCOL_VERSION, encode_header,
 };
@@ -179,7 +180,7 @@ impl ClientInner {
         };
         let mut restarts = self.connection.restarts.lock().await;
         if link.has_exited() {
-            tracing::warn!("connection to the server lost; opening it again");
+            limited_event!(WARN, "connection to the server lost; opening it again");
             link.restart().await?;
             *restarts += 1;
         }
@@ -199,7 +200,7 @@ impl ClientInner {
                 IncomingMessage::Request { method, .. }
                     if self.connection.server().version == PROTOCOL_VERSION =>
                 {
-                    tracing::warn!(method, "request from a modern server ignored");
+                    limited_event!(WARN, method, "request from a modern server ignored");
                     continue;
                 }
                 message => message,

@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use refrain_wire::client::{
     CallReply, ReadError, Request, RpcFailure, URLS_REQUIRED, read_complete, requested_urls,
 };
+use refrain_wire::limited_event;
 use refrain_wire::{CALL_ID_MAX, CallKind, ErrorCode, PromptResult, ReadResult, ToolResult};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -216,7 +217,7 @@ impl Drop for TaskGuard<'_> {
             let (client, id) = (self.client.clone(), id.to_owned());
             runtime.spawn(async move {
                 if let Err(error) = client.cancel_task(&id).await {
-                    tracing::warn!(task = id, %error, "failed to cancel task");
+                    limited_event!(WARN, task = id, %error, "failed to cancel task");
                 }
             });
         }

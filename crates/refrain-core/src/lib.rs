@@ -19,8 +19,6 @@ mod error;
 mod flow;
 mod form;
 mod journal;
-#[doc(hidden)]
-pub mod log_limit;
 mod principal;
 mod replay;
 mod seal;
@@ -38,6 +36,8 @@ pub use flow::{
 pub use form::{Elicit, ElicitEnum};
 pub use journal::{Claims, FlowId, Snapshot};
 pub use principal::{Principal, client_network};
+#[doc(hidden)]
+pub use refrain_wire::limited_event;
 pub use replay::{LogError, LogFuture, LogKey, MemoryReplayLog, RecordState, ReplayLog, Retention};
 pub use seal::{
     Binding, KeyId, KeyRing, KeyRingError, KeyState, LiveBinding, LiveToken, OpenError, SealError,

@@ -7,6 +7,8 @@ use crate::support::AskSupport;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use refrain::client::wire::limited_event;
+use refrain::client::wire::log_limit::LogLimit;
 use refrain::client::wire::{Implementation, Root};
 use refrain::client::{
     AskRefusal, AuthError, Client, ClientBuilder, ClientLimits, Dialect, Error, ErrorKind,
@@ -25,6 +27,8 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// How long a new connection waits for the ask of a backend that asks for the roots after it was initialized.
 const ROOTS_CHECK: Duration = Duration::from_millis(25);
 const ROOTS_CHECKS: u32 = 60;
+/// Lines of a backend's standard error that are logged in ten seconds.
+const STDERR_LINES: u32 = 1000;
 const ROOTS_LIST: &str = "\"roots/list\"";
 /// The secrets of the gateway, which no program inherits.
 const SECRET_VARIABLES: [&str; 3] = ["REFRAIN_KEYS", "REFRAIN_STORE", "REFRAIN_TOKEN"];
@@ -97,6 +101,7 @@ pub(crate) struct Connector {
     /// Whether the backend asks for the roots after it was initialized, outside of any call.
     asks_for_roots: Arc<AtomicBool>,
     metrics: Arc<BackendMetrics>,
+    stderr_limit: Arc<LogLimit>,
 }
 
 #[derive(Clone, Copy)]
@@ -136,6 +141,7 @@ impl Backend {
             failure: Mutex::new(None),
             asks_for_roots: Arc::default(),
             metrics: metrics.clone(),
+            stderr_limit: Arc::new(LogLimit::new(STDERR_LINES)),
         });
         Arc::new(Self {
             pool: Pool::new(spec.clone(), limits.clone(), connector.clone()),
@@ -285,7 +291,7 @@ impl Connector {
             None => 1,
         };
         let backoff = FIRST_BACKOFF.saturating_mul(1 << (count - 1).min(10));
-        tracing::warn!(backend = self.spec.name, %error, "failed to start backend");
+        limited_event!(WARN, backend = self.spec.name, %error, "failed to start backend");
         *failure = Some(StartFailure {
             count,
             retry_at: Instant::now() + backoff.min(MAX_BACKOFF),
@@ -352,6 +358,7 @@ impl Connector {
     ) -> Result<ClientBuilder, StartError> {
         let spec = &self.spec;
         let name = spec.name.clone();
+        let stderr_limit = self.stderr_limit.clone();
         let asked_for_roots = asked_for_roots.clone();
         let mut builder = Client::builder()
             .info(Implementation {
@@ -372,7 +379,12 @@ impl Connector {
                     asked_for_roots.store(true, Ordering::Relaxed);
                 }
             })
-            .on_stderr(move |line| tracing::info!(backend = name, line, "backend stderr"));
+            .on_stderr(move |line| {
+                if let Some(suppressed) = stderr_limit.admit() {
+                    let suppressed = (suppressed > 0).then_some(suppressed);
+                    tracing::info!(backend = name, suppressed, line, "backend stderr");
+                }
+            });
         builder = declare(builder, support);
         if spec.is_exclusive() {
             builder = builder.allow_unassociated_asks();

@@ -13,6 +13,7 @@ use crate::config::Sessions;
 use crate::metrics::CallOutcome;
 use crate::pool::{AcquireError, ConnectionKey, Lease, Owner};
 use crate::support::AskSupport;
+use refrain::client::wire::limited_event;
 use refrain::client::{self, CallSpec};
 use refrain::runtime::wire::{CallKind, Completion, Reference};
 use refrain::server::{CompletionInput, RawResult};
@@ -191,7 +192,7 @@ fn call_error(backend: &Backend, error: &client::Error) -> Error {
         _ => "the call failed",
     };
     let may_have_run = error.is_outcome_unknown();
-    tracing::warn!(backend = name, may_have_run, %error, "backend call failed");
+    limited_event!(WARN, backend = name, may_have_run, %error, "backend call failed");
     let next = match may_have_run {
         true => "; it may have been executed, so check before you repeat it",
         false => "",
@@ -204,7 +205,7 @@ pub(crate) fn acquire_error(backend: &Backend, error: AcquireError) -> Error {
     match error {
         AcquireError::Start(error) => {
             let name = &backend.spec.name;
-            tracing::warn!(backend = name, %error, "backend is unavailable");
+            limited_event!(WARN, backend = name, %error, "backend is unavailable");
             Error::msg(format!("backend {name} is unavailable; retry later"))
         }
         AcquireError::Busy { .. } | AcquireError::Closed => Error::busy(error, RETRY_AFTER),

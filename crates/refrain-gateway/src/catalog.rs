@@ -6,6 +6,7 @@ use crate::check::ToolReport;
 use crate::config::{BackendSpec, Sessions, ToolHome, ToolTable, task_after};
 use crate::sessions;
 use refrain::client::wire::client::AsSent;
+use refrain::client::wire::limited_event;
 use refrain::client::wire::{CallKind, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
 use refrain::client::{Client, Error, ErrorKind};
 use refrain::prelude::*;
@@ -41,7 +42,8 @@ fn or_empty<T>(
             ..
         }) => {
             let error = failure.message;
-            tracing::warn!(
+            limited_event!(
+                WARN,
                 backend = backend.name,
                 list,
                 error,
@@ -122,7 +124,8 @@ impl Listing {
         let mut changes = Changes::new();
         let mut names = OfferedNames::default();
         for tool in self.unknown_rules(spec) {
-            tracing::warn!(
+            limited_event!(
+                WARN,
                 backend = spec.name,
                 tool,
                 "rule for a tool that the backend does not have"
@@ -142,7 +145,7 @@ impl Listing {
                 Ok(tool) => tool,
                 Err(error) => {
                     let (backend, tool) = (&spec.name, &info.name);
-                    tracing::warn!(backend, tool, %error, "tool is not offered");
+                    limited_event!(WARN, backend, tool, %error, "tool is not offered");
                     continue;
                 }
             };

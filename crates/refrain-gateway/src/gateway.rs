@@ -8,6 +8,7 @@ use crate::pool::ConnectionLimits;
 use crate::service::{self, Service, ServiceError};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
+use refrain::client::wire::limited_event;
 use refrain::server::{BuildError, Changes, Server, ServerBuilder};
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -163,7 +164,7 @@ impl Gateway {
                 }
                 Err(error) if all_required => return Err(GatewayError::of(backend, error)),
                 Err(error) => {
-                    tracing::warn!(backend = backend.spec.name, %error, "backend is down");
+                    limited_event!(WARN, backend = backend.spec.name, %error, "backend is down");
                     None
                 }
             };

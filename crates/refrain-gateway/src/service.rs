@@ -13,6 +13,7 @@ use crate::pool::{Connect, Slot};
 use crate::support::AskSupport;
 use futures_util::FutureExt;
 use refrain::client::wire::Filter;
+use refrain::client::wire::limited_event;
 use refrain::client::{ChangeStream, Client, Error, ServerChange};
 use refrain::server::Server;
 use std::future::pending;
@@ -204,7 +205,8 @@ async fn ping(backend: &Backend, client: &Client) {
     {
         sleep(PING_EVERY).await;
     }
-    tracing::warn!(
+    limited_event!(
+        WARN,
         backend = backend.spec.name,
         "backend does not respond to pings"
     );
@@ -235,7 +237,7 @@ async fn watch_changes(
         ended = watch_process(client) => ended,
     };
     if let Err(error) = ended {
-        tracing::warn!(backend = backend.spec.name, %error, "lost the connection that watches a backend");
+        limited_event!(WARN, backend = backend.spec.name, %error, "lost the connection that watches a backend");
     }
 }
 
@@ -275,7 +277,7 @@ async fn watch_resources(
         uris.truncate(SUBSCRIBED_RESOURCES);
         // The former subscription ends only when the next one has begun.
         let next = subscribe(client, uris).await.unwrap_or_else(|error| {
-            tracing::warn!(backend = backend.spec.name, %error, "failed to subscribe to resources");
+            limited_event!(WARN, backend = backend.spec.name, %error, "failed to subscribe to resources");
             None
         });
         let former = std::mem::replace(&mut updates, next);

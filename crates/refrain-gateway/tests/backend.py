@@ -5,6 +5,7 @@ file of this name with `.extra` exists, it offers one more tool; while one with 
 start. Further arguments:
   --noise       print lines that are not messages
   --ask-roots   send roots/list after initialization, and return the answer from the tool `roots`
+  --babble      print 5,000 lines to both outputs whenever `echo` runs
   --broken      exit at once with an error
   --modern      speak 2026-07-28; the request state of `ask` is valid only in the process that issued it
   --read-only   declare `ask` as read-only
@@ -77,6 +78,8 @@ def run(name: str, arguments: dict, meta: dict) -> str:
     if name == "meta":
         return json.dumps(meta)
     if name == "echo":
+        for output in (sys.stdout, sys.stderr) if "--babble" in FLAGS else ():
+            print("babble\n" * 5000, end="", file=output, flush=True)
         return arguments["text"]
     if name == "process":
         return json.dumps({"pid": os.getpid(), "calls": calls})

@@ -59,6 +59,8 @@ mod known_meta;
 pub mod legacy;
 mod list;
 mod listen;
+#[doc(hidden)]
+pub mod log_limit;
 mod members;
 mod meta;
 mod param_headers;

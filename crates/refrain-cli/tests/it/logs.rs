@@ -1,7 +1,7 @@
 //! Log events, log formats, and the absence of secrets.
 
 use crate::support::terminal::Terminal;
-use crate::support::{Call, Client, Files, Instance, Reply, Serve, within};
+use crate::support::{BackendLedger, Call, Client, Files, Instance, Reply, Serve, within};
 use refrain_testkit::net::Connection;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -221,5 +221,26 @@ async fn log_is_coloured_on_a_terminal_unless_disabled() {
             coloured,
             "{name}={value}: {said:?}"
         );
+    }
+}
+
+#[tokio::test]
+async fn output_of_a_backend_is_logged_at_a_limited_rate() {
+    let files = Files::new();
+    let command = BackendLedger::new(&files).command(&["--babble"]);
+    let config = format!("[backends.tested]\ncommand = {command}\n");
+    let config = files.write("gateway.toml", &config);
+    let gateway = Serve::gateway().config(&config).start().await;
+    let client = Client::new(gateway.address);
+    for _ in 0..3 {
+        let mut call = Call::new("echo", json!({"text": "hi"}));
+        let reply = client.round(&mut call).await;
+        assert!(matches!(&reply, Reply::Done(_)), "{reply:?}");
+    }
+    // More only if the calls take more than ten seconds.
+    for (event, limit) in [("backend stderr", 1000), ("invalid line ignored", 100)] {
+        gateway.log.wait_for(event, limit).await;
+        let logged = gateway.log.count(event);
+        assert!(logged < 5 * limit, "{event}: {logged}");
     }
 }

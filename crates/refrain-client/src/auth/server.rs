@@ -13,6 +13,7 @@ use super::oauth::OAuthSetup;
 use http::{HeaderMap, Method, StatusCode, header};
 use oauth2::RefreshToken;
 use parking_lot::RwLock;
+use refrain_wire::limited_event;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -142,7 +143,7 @@ impl ServerAuth {
         match self.renew(turn, Arc::clone(&grant), token).await {
             Ok(grant) => Ok(Some(grant)),
             Err(error) => {
-                tracing::warn!(server = %self.url, %error, "failed to refresh access token");
+                limited_event!(WARN, server = %self.url, %error, "failed to refresh access token");
                 Ok(Some(grant))
             }
         }
@@ -197,7 +198,7 @@ impl ServerAuth {
         if let Some(grants) = &self.setup.grants
             && let Err(error) = grants.put(&self.url, &grant).await
         {
-            tracing::warn!(server = %self.url, %error, "failed to store grant");
+            limited_event!(WARN, server = %self.url, %error, "failed to store grant");
         }
         grant
     }

@@ -16,6 +16,7 @@ use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use refrain_wire::client::{Request, cancelled_request, write_error, write_result};
+use refrain_wire::limited_event;
 use refrain_wire::{AskKind, CallKind, ErrorCode};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -196,7 +197,7 @@ impl ClientInner {
         let unsent = sent.err().map(|error| ErrorKind::from(error).to_string());
         let why = why.or_else(|| Some(format!("the answer could not be sent: {}", unsent?)))?;
         let key = ask.key().to_owned();
-        tracing::warn!(key, why, "ask not answered");
+        limited_event!(WARN, key, why, "ask not answered");
         Some(UnansweredAsk { key, why })
     }
 

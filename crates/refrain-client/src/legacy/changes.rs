@@ -10,6 +10,7 @@ use crate::listen::ServerChange;
 use parking_lot::Mutex;
 use refrain_wire::Filter;
 use refrain_wire::client::{Request, ServerInfo};
+use refrain_wire::limited_event;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -91,7 +92,7 @@ impl ChangeQueue {
             return;
         }
         if changes.len() == WAITING_MAX {
-            tracing::warn!(?change, "too many changes wait; change dropped");
+            limited_event!(WARN, ?change, "too many changes wait; change dropped");
             return;
         }
         changes.push_back(change.clone());

@@ -6,6 +6,7 @@ use crate::retry::{RETRY_AFTER_MAX, backoff, within};
 use crate::transport::{HttpExchange, HttpLink, IncomingMessage, LinkError, OutgoingMessage};
 use futures_util::FutureExt;
 use refrain_wire::Root;
+use refrain_wire::limited_event;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +71,7 @@ impl SessionStream {
     pub(super) async fn close(self) {
         drop(self.cancelled);
         if self.ending.await.is_err() {
-            tracing::warn!("session task panicked");
+            limited_event!(WARN, "session task panicked");
         }
     }
 }

@@ -27,6 +27,7 @@ use input::InputProbe;
 use parking_lot::{Mutex, MutexGuard};
 use refrain_wire::Root;
 use refrain_wire::client::{RpcFailure, split_messages};
+use refrain_wire::limited_event;
 use routes::{QueuedMessage, Recipient, Router};
 use serde_json::Value;
 use std::pin::pin;
@@ -261,7 +262,7 @@ impl PipeConnection {
         let running = tokio::spawn(run(lines, shutdown, Arc::clone(&shared)));
         let monitor = running.map(|ended| {
             if ended.is_err() {
-                tracing::warn!("task of the server connection panicked");
+                limited_event!(WARN, "task of the server connection panicked");
             }
         });
         Self {
@@ -341,7 +342,7 @@ impl ProcessState {
         };
         match queue.try_reserve() {
             Ok(permit) => self.queue_line(permit, None, message),
-            Err(error) => tracing::warn!(%error, "outgoing message dropped"),
+            Err(error) => limited_event!(WARN, %error, "outgoing message dropped"),
         }
     }
 
@@ -434,7 +435,7 @@ impl ProcessState {
         let mut routes = self.routes.lock();
         // Some servers print a banner, so only an invalid response fails a request.
         if let Err(error) = routes.fail_request_of(line, error) {
-            tracing::warn!(program = self.program, %error, "invalid line ignored");
+            limited_event!(WARN, program = self.program, %error, "invalid line ignored");
             let excerpt = || line.chars().take(EXCERPT_MAX).collect();
             routes.invalid_line.get_or_insert_with(excerpt);
         }

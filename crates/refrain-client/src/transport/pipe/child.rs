@@ -12,6 +12,7 @@ use super::{ProcessState, QueuedLine};
 use crate::retry::within;
 use futures_util::FutureExt;
 use futures_util::future::Fuse;
+use refrain_wire::limited_event;
 #[cfg(unix)]
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 use std::io;
@@ -139,7 +140,7 @@ async fn end_without_output(child: &mut Child, shared: &ProcessState) -> Option<
     shared.set_exited("it closed its standard output".to_owned());
     for force in [terminate, kill] {
         if let Err(error) = force(child) {
-            tracing::warn!(%error, "failed to end server process");
+            limited_event!(WARN, %error, "failed to end server process");
         }
         if let Some(status) = within(GRACE, child.wait()).await {
             return status.ok();
@@ -167,7 +168,7 @@ async fn shut_down(
             return status;
         }
         if let Err(error) = force(child) {
-            tracing::warn!(%error, "failed to end server process");
+            limited_event!(WARN, %error, "failed to end server process");
         }
     }
     within(GRACE, child.wait()).await?.ok()

@@ -9,6 +9,7 @@ use crate::transport::{
     IncomingMessage, LinkError, LinkResponse, LinkResult, OutgoingMessage, ReplyTranslator,
 };
 use refrain_wire::client::{DISCOVER, ReadError};
+use refrain_wire::limited_event;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -89,7 +90,7 @@ impl Router {
             IncomingMessage::Request { method, .. } => match method.as_str() {
                 DISCOVER | "initialize" => Recipient::Echo,
                 _ if self.is_modern => {
-                    tracing::warn!(method, "request from a modern server ignored");
+                    limited_event!(WARN, method, "request from a modern server ignored");
                     Recipient::None
                 }
                 "ping" => Recipient::Client,
@@ -178,7 +179,7 @@ impl Router {
         }
         self.unknown_ids = self.unknown_ids.saturating_add(1);
         if self.unknown_ids <= UNKNOWN_IDS_LOGGED {
-            tracing::warn!("response with unknown id");
+            limited_event!(WARN, "response with unknown id");
         }
         if let Some(id) = self.only() {
             self.fail(id, ReadError::OtherRequest.into());
@@ -256,7 +257,7 @@ impl PendingRequest {
             | IncomingMessage::Request { params, .. } => {
                 let size = params.as_ref().map_or(0, |params| params.get().len());
                 let Some(size) = self.reserve(size) else {
-                    tracing::warn!("request queue full; message dropped");
+                    limited_event!(WARN, "request queue full; message dropped");
                     return;
                 };
                 Some(size)

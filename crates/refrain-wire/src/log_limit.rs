@@ -4,7 +4,8 @@ use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// A line of code logs at most `EVENTS` events in each `INTERVAL`.
-const EVENTS: u32 = 100;
+#[doc(hidden)]
+pub const EVENTS: u32 = 100;
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Logs an event like `tracing::event!`, at most 100 times in ten seconds from one line of code. After that, the next event
@@ -19,7 +20,7 @@ macro_rules! limited_event {
     ($level:ident, $($event:tt)+) => {
         // A disabled event does not count.
         if $crate::log_limit::enabled!($crate::log_limit::Level::$level) {
-            static LIMIT: $crate::log_limit::LogLimit = $crate::log_limit::LogLimit::new();
+            static LIMIT: $crate::log_limit::LogLimit = $crate::log_limit::LogLimit::new($crate::log_limit::EVENTS);
             if let Some(suppressed) = LIMIT.admit() {
                 let suppressed = (suppressed > 0).then_some(suppressed);
                 $crate::log_limit::event!($crate::log_limit::Level::$level, suppressed, $($event)+);
@@ -31,10 +32,14 @@ macro_rules! limited_event {
 #[doc(hidden)]
 pub use tracing::{Level, enabled, event};
 
-/// The events that one line of code logged.
+/// Limits the rate of log events.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct LogLimit(Mutex<Window>);
+pub struct LogLimit {
+    /// Events in each interval.
+    events: u32,
+    window: Mutex<Window>,
+}
 
 #[derive(Debug)]
 struct Window {
@@ -44,13 +49,16 @@ struct Window {
 }
 
 impl LogLimit {
-    #[expect(clippy::new_without_default, reason = "`default` is not const")]
-    pub const fn new() -> Self {
-        Self(Mutex::new(Window {
-            start: None,
-            logged: 0,
-            suppressed: 0,
-        }))
+    /// Allows this many events in ten seconds.
+    pub const fn new(events: u32) -> Self {
+        Self {
+            events,
+            window: Mutex::new(Window {
+                start: None,
+                logged: 0,
+                suppressed: 0,
+            }),
+        }
     }
 
     /// Counts an event. Returns the number of suppressed events if this one is to be logged.
@@ -59,13 +67,13 @@ impl LogLimit {
     }
 
     fn admit_at(&self, now: Instant) -> Option<u64> {
-        let mut window = self.0.lock();
+        let mut window = self.window.lock();
         let is_over = |start| now.saturating_duration_since(start) >= INTERVAL;
         if window.start.is_none_or(is_over) {
             window.start = Some(now);
             window.logged = 0;
         }
-        if window.logged == EVENTS {
+        if window.logged == self.events {
             window.suppressed += 1;
             return None;
         }
@@ -80,7 +88,7 @@ mod tests {
 
     #[test]
     fn events_over_the_limit_are_counted_in_the_next_event() {
-        let (limit, start) = (LogLimit::new(), Instant::now());
+        let (limit, start) = (LogLimit::new(EVENTS), Instant::now());
         for _ in 0..EVENTS {
             assert_eq!(limit.admit_at(start), Some(0));
         }
