@@ -31,6 +31,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout_at;
 
+/// How often a call that waits for a connection tries again without a notification.
+const RETRY_EVERY: Duration = Duration::from_millis(250);
+
 /// The caller, or the handle, that a connection belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
@@ -197,11 +200,15 @@ impl Pool {
             if let Some(done) = attempt() {
                 return Ok(done);
             }
-            let in_time = timeout_at(deadline, freed).await;
-            in_time.map_err(|_| AcquireError::Busy {
-                backend: self.spec.name.clone(),
-                waited,
-            })?;
+            let now = tokio::time::Instant::now();
+            if now >= deadline {
+                return Err(AcquireError::Busy {
+                    backend: self.spec.name.clone(),
+                    waited,
+                });
+            }
+            // Abandoned calls are forgotten without a notification.
+            let _ = timeout_at(deadline.min(now + RETRY_EVERY), freed).await;
         }
     }
 
@@ -272,7 +279,7 @@ impl Pool {
                 Err(reached) => reached,
             };
             let (pools, account) = match reached {
-                LimitReached::Closing => return None,
+                LimitReached::Closing | LimitReached::Abandoned => return None,
                 LimitReached::Caller => (self.limits.pools(), Some(account)),
                 LimitReached::Backend => (vec![self.clone()], None),
                 LimitReached::Total => (self.limits.pools(), None),
@@ -316,11 +323,15 @@ impl Pool {
         key: ConnectionKey,
         slot: Slot,
     ) -> Result<Lease, AcquireError> {
-        let mut starting = BusyGuard {
+        let mut starting = StartGuard {
             pool: self,
             owner: Some(key.owner.clone()),
+            slot: &slot,
+            is_abandoned: true,
         };
-        let client = self.connector.connect(key.support).await?;
+        let connected = self.connector.connect(key.support).await;
+        starting.is_abandoned = false;
+        let client = connected?;
         starting.owner = None;
         drop(starting);
         self.prewarm(key.support);
@@ -395,6 +406,9 @@ impl Pool {
                     true => state.idle.push(connection),
                     false => {
                         drop(state);
+                        if !is_finished {
+                            connection.slot.add_abandoned();
+                        }
                         self.close_connection(connection);
                     }
                 }
@@ -485,14 +499,19 @@ enum Idle {
     Shared(usize),
 }
 
-/// Frees the owner if the connection cannot be started.
-struct BusyGuard<'a> {
+/// Frees the owner if the connection cannot be started, or if its call is abandoned before.
+struct StartGuard<'a> {
     pool: &'a Pool,
     owner: Option<Owner>,
+    slot: &'a Slot,
+    is_abandoned: bool,
 }
 
-impl Drop for BusyGuard<'_> {
+impl Drop for StartGuard<'_> {
     fn drop(&mut self) {
+        if self.is_abandoned {
+            self.slot.add_abandoned();
+        }
         if let Some(owner) = &self.owner {
             self.pool.state.lock().free(owner);
             self.pool.limits.notify();

@@ -9,9 +9,15 @@ use refrain::client::Client;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+
+/// Calls that one caller may abandon at once, and per second, without waiting for its next new connection. After an
+/// abandoned call a process is replaced, which costs much more time than the call.
+const ABANDONED_CALLS: f64 = 16.0;
+const ABANDONED_PER_SECOND: f64 = 1.0;
 
 /// Counts the connections of all backends.
 pub(crate) struct ConnectionLimits {
@@ -32,6 +38,21 @@ struct Counts {
     backends: HashMap<String, usize>,
     /// By account: see [`Principal::account`].
     callers: HashMap<Principal, usize>,
+    /// Abandoned calls by account.
+    abandoned: HashMap<Principal, AbandonedCalls>,
+}
+
+/// A count that decreases with time.
+struct AbandonedCalls {
+    count: f64,
+    updated: Instant,
+}
+
+impl AbandonedCalls {
+    fn now(&self) -> f64 {
+        let forgotten = self.updated.elapsed().as_secs_f64() * ABANDONED_PER_SECOND;
+        (self.count - forgotten).max(0.0)
+    }
 }
 
 /// The limit that was reached.
@@ -40,6 +61,8 @@ pub(crate) enum LimitReached {
     Total,
     Backend,
     Caller,
+    /// The caller has abandoned too many calls.
+    Abandoned,
     /// Too many processes have not exited yet.
     Closing,
 }
@@ -118,6 +141,9 @@ impl ConnectionLimits {
         {
             return Err(LimitReached::Caller);
         }
+        if account.is_some_and(|account| counts.has_abandoned_many(account)) {
+            return Err(LimitReached::Abandoned);
+        }
         if counts.backends.get(&backend.name).copied().unwrap_or(0) >= backend.connections {
             return Err(LimitReached::Backend);
         }
@@ -142,13 +168,41 @@ impl ConnectionLimits {
     }
 }
 
+impl Counts {
+    fn has_abandoned_many(&self, account: &Principal) -> bool {
+        let calls = self.abandoned.get(account);
+        calls.is_some_and(|calls| calls.now() >= ABANDONED_CALLS)
+    }
+}
+
 impl Slot {
-    /// Counts the connection for this account from now on. Returns `false` if the account is at its limit.
+    /// Counts an abandoned call of the account.
+    pub(super) fn add_abandoned(&self) {
+        let Some(account) = self.account.lock().clone() else {
+            return;
+        };
+        let mut counts = self.limits.counts.lock();
+        counts.abandoned.retain(|_, calls| calls.now() > 0.0);
+        let count = counts
+            .abandoned
+            .get(&account)
+            .map_or(0.0, AbandonedCalls::now);
+        let updated = Instant::now();
+        let count = count + 1.0;
+        counts
+            .abandoned
+            .insert(account, AbandonedCalls { count, updated });
+    }
+
+    /// Counts the connection for this account from now on. Returns `false` if the account is at a limit.
     pub(super) fn assign(&self, account: &Principal) -> bool {
         let mut counts = self.limits.counts.lock();
         let mut current = self.account.lock();
         if current.as_ref() == Some(account) {
             return true;
+        }
+        if current.is_none() && counts.has_abandoned_many(account) {
+            return false;
         }
         let count = counts.callers.get(account).copied().unwrap_or(0);
         if count >= self.limits.each {

@@ -13,6 +13,7 @@ use refrain_testkit::net::until;
 use refrain_testkit::net::wait::success;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 /// The id of the process that serves a call, and the number of its calls.
 async fn process(client: &Client) -> (u64, u64) {
@@ -201,6 +202,30 @@ async fn waiting_calls_of_one_address_leave_connections_to_other_anonymous_calle
         "{why}"
     );
     assert_eq!(text(&second, "echo", json!({"text": "hi"})).await, "hi");
+    running.stop().await;
+}
+
+/// A caller that abandons calls in a loop does not keep the machine busy with new processes.
+#[tokio::test]
+async fn abandoned_calls_delay_the_next_processes_of_their_caller() {
+    let ledger = Ledger::new();
+    let config = GatewayConfig::single("tested", backend(&ledger));
+    let running = start_for_two(&config).await;
+    let (alice, bob) = (
+        running.client_of("alice").await,
+        running.client_of("bob").await,
+    );
+    let begun = Instant::now();
+    for _ in 0..40 {
+        let call = alice.call_tool("slow", json!({"seconds": 60}));
+        let abandoned = tokio::time::timeout(Duration::from_millis(100), call).await;
+        assert!(abandoned.is_err(), "{abandoned:?}");
+    }
+    // 16 processes are replaced at once, and then one in each second. A few are started in advance.
+    let starts = running.metric("refrain_gateway_starts_total");
+    let limit = 24 + 2 * begun.elapsed().as_secs();
+    assert!(starts <= limit, "{starts} of {limit}");
+    assert_eq!(text(&bob, "echo", json!({"text": "hi"})).await, "hi");
     running.stop().await;
 }
 
