@@ -9,8 +9,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Vis
 use serde::forward_to_deserialize_any;
 use serde_json::de::StrRead;
 
-use crate::known_meta;
 use crate::meta::META_TYPE;
+use crate::meta_cache;
 use crate::write::find_special;
 
 type GeneralDeserializer<'de> = serde_json::Deserializer<StrRead<'de>>;
@@ -141,7 +141,7 @@ impl<'de> Deserializer<'de> for &mut PlainDeserializer<'de> {
         self.peek();
         let start = self.at;
         let rest = &self.text[start..];
-        if let Some((length, _)) = known_meta::find(rest) {
+        if let Some((length, _)) = meta_cache::find(rest) {
             self.at += length;
             return visitor.visit_borrowed_str(&rest[..length]);
         }
