@@ -1,13 +1,11 @@
 //! Resumption of interrupted streams of legacy servers.
 
-use super::support::{Events, FakeServer, Received, Respond, called, form, legacy_greeting};
+use super::support::{
+    Events, FakeServer, Received, Respond, called, form, is_call, legacy_greeting,
+};
 use refrain_client::{AskAnswer, Client, ErrorKind};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-
-fn is_call(request: &Received) -> bool {
-    request.method() == "tools/call"
-}
 
 fn is_resumed(request: &Received) -> bool {
     request.verb == "GET" && request.headers.contains_key("last-event-id")
