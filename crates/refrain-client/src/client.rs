@@ -119,7 +119,7 @@ impl Client {
     ///   level.
     /// - A legacy server process does not name the call of an ask or a log message. While calls of several scoped clients
     ///   are in flight, its asks are rejected, and its log messages go to the client that connected. After a cancelled
-    ///   call, a late ask cannot be told from an ask of the next call.
+    ///   call, a late ask cannot be distinguished from an ask of the next call.
     /// - Settings of the connection cannot be changed: the dialect, the authorization and headers, `connection_roots`,
     ///   `on_wire`, `on_stderr`, and the limits `message`, `values` and `response`.
     pub fn scoped(&self, configure: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Self {

@@ -127,13 +127,13 @@ pub fn parse(bytes: &[u8]) -> Result<Message<'_>, Box<Rejection>> {
 /// Finds the id of a request without reading its params. `None` if the message is malformed or not a request.
 pub fn find_request_id(bytes: &[u8]) -> Option<Id<'_>> {
     #[derive(serde::Deserialize)]
-    struct Request<'a> {
+    struct RequestHead<'a> {
         #[serde(borrow)]
         id: &'a RawValue,
         #[serde(rename = "method")]
         _method: IgnoredAny,
     }
-    let request: Request<'_> = serde_json::from_slice(bytes).ok()?;
+    let request: RequestHead<'_> = serde_json::from_slice(bytes).ok()?;
     Id::from_raw(request.id)
 }
 

@@ -1,5 +1,5 @@
-//! Pipes: one stream of messages in each direction, to a child process (one message per line of its standard input and
-//! output) or over the HTTP+SSE transport of 2024-11-05.
+//! Pipes: one stream of messages in each direction. The peer is a child process, with one message per line of its standard
+//! input and output, or a server with the HTTP+SSE transport of 2024-11-05.
 //!
 //! The server's output is read continuously, so that neither side blocks the other. Messages are queued per request, up
 //! to a limit.

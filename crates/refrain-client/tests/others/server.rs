@@ -7,7 +7,7 @@ use refrain_testkit::net::programs::Program;
 /// How to reach a server.
 pub(crate) enum Target {
     /// A running server that listens on a port. Dropping it kills the process.
-    Http { url: String, _process: Process },
+    Http { url: String, _process: Box<Process> },
     /// A program that each connection starts.
     Stdio(Program),
 }
@@ -15,7 +15,8 @@ pub(crate) enum Target {
 impl Target {
     /// Starts a server that listens on a port.
     pub(crate) async fn listen(program: Program, transport: &str) -> Self {
-        let (_process, url) = program.listen(transport).await;
+        let (process, url) = program.listen(transport).await;
+        let _process = Box::new(process);
         Self::Http { url, _process }
     }
 

@@ -33,13 +33,13 @@ impl CallReply {
     pub fn read(raw: &RawValue) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Incomplete {
+        struct IncompleteMembers {
             input_requests: Option<Box<RawValue>>,
             request_state: Option<String>,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Created {
+        struct CreatedTask {
             task_id: String,
         }
 
@@ -53,14 +53,16 @@ impl CallReply {
                 Ok(Self::Complete(result))
             }
             Some("input_required") => {
-                let read: Incomplete = read(raw, INVALID)?;
+                let read: IncompleteMembers = read(raw, INVALID)?;
                 let (asks, state) = (read_asks(read.input_requests)?, read.request_state);
                 if asks.is_empty() && state.is_none() {
                     return Err(ReadError::NothingAsked);
                 }
                 Ok(Self::Incomplete { asks, state })
             }
-            Some("task") => read(raw, INVALID).map(|created: Created| Self::Task(created.task_id)),
+            Some("task") => {
+                read(raw, INVALID).map(|created: CreatedTask| Self::Task(created.task_id))
+            }
             Some(other) => Err(ReadError::ResultType(other.to_owned())),
         }
     }

@@ -3,7 +3,7 @@
 //! | state | behaviour |
 //! | --- | --- |
 //! | running | output is read, and queued messages are written |
-//! | output closed | the process can no longer respond: unless it exits by itself at once, all requests fail, and it is terminated |
+//! | output closed | the process can no longer respond; unless it exits within a moment, all requests fail and it is terminated |
 //! | shutting down | input is closed; after a grace period the process is terminated, then killed |
 //! | exited | the rest of the output is read, and all requests fail |
 

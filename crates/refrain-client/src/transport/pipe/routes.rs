@@ -1,7 +1,7 @@
 //! Routing of the server's messages to the requests in flight.
 //!
-//! A legacy server does not say which call an ask belongs to, so it goes to the newest call, unless calls of several
-//! scoped clients are in flight: then it goes to none of them.
+//! A legacy server does not say which call an ask belongs to. The ask goes to the newest call if all calls in flight belong
+//! to one scoped client. Otherwise it is handled like an ask outside of calls.
 
 use crate::error::ErrorKind;
 use crate::notifications::related_request;

@@ -245,7 +245,7 @@ async fn server_without_the_draft_is_reported() {
     assert!(why.contains("no such method"), "{why}");
 }
 
-/// A server that asks in this draft without saying so.
+/// A server that asks in this draft without having negotiated it.
 async fn server_asking_in(draft: Draft) -> FakeServer {
     FakeServer::start_with(move |request, _| {
         if let Some(response) = legacy_greeting(request, "2025-11-25", "s1") {

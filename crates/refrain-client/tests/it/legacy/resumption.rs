@@ -93,7 +93,7 @@ async fn stream_that_cannot_resume_fails_without_a_retry() {
     }
 }
 
-/// Like the server of the official suite, this one takes any GET for the resumption of the waiting call.
+/// Like the server of the official suite, this one treats any GET as the resumption of the waiting call.
 #[tokio::test]
 async fn session_stream_opens_before_the_first_call() {
     let waiting: Arc<Mutex<Option<Received>>> = Arc::default();
