@@ -429,7 +429,7 @@ mod tests {
             let origin = CallOrigin {
                 address: address.to_owned(),
                 server: None,
-                protocol: None,
+                dialect: None,
             };
             PendingCall::new(CallSpec::tool("t"), "1".into(), origin)
         };

@@ -1,9 +1,9 @@
 //! [`ClientBuilder`]: identity, ask handlers, limits and transport of a client.
 
-use crate::FixedProtocol;
 use crate::ask::{AskAnswer, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk, check_root};
 use crate::auth::Authorize;
 use crate::client::{Client, RequestIds};
+use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind};
 use crate::handlers::{HandlerError, Handlers};
 use crate::limits::ClientLimits;
@@ -34,7 +34,7 @@ pub struct ClientBuilder {
     pub(crate) limits: ClientLimits,
     pub(crate) notifications: Notifications,
     pub(crate) watch: WireObserver,
-    pub(crate) protocol: Option<FixedProtocol>,
+    pub(crate) dialect: Option<Dialect>,
     pub(crate) on_pending: Arc<dyn Fn(&PendingCall) + Send + Sync>,
     pub(crate) on_retry: Arc<dyn Fn(&Retry<'_>) + Send + Sync>,
     pub(crate) on_stderr: StderrObserver,
@@ -68,7 +68,7 @@ impl Default for ClientBuilder {
             limits: ClientLimits::default(),
             notifications: Notifications::default(),
             watch: Arc::new(|_| {}),
-            protocol: None,
+            dialect: None,
             on_pending: Arc::new(|_| {}),
             on_retry: Arc::new(|_| {}),
             on_stderr: Arc::new(|_| {}),
@@ -331,7 +331,7 @@ impl ClientBuilder {
         }
     }
 
-    /// The setup of a new connection. Clones of a builder must not share subscriptions.
+    /// Separates the subscriptions of a new connection from those of other clones of the builder.
     fn for_connection(mut self) -> Self {
         self.notifications.changes = Arc::default();
         self
@@ -342,8 +342,8 @@ impl ClientBuilder {
             check_root(root).map_err(|error| ErrorKind::InvalidArgument(error.to_string()))?;
         }
         let ids = RequestIds::default();
-        let link = match self.protocol {
-            Some(protocol) => protocol.wrap(link, ids.clone()),
+        let link = match self.dialect {
+            Some(dialect) => dialect.wrap(link, ids.clone()),
             None => link,
         };
         Client::open(link, self, ids).await

@@ -96,7 +96,7 @@ impl Client {
         Ok(self.inner.ping().await?)
     }
 
-    /// A client on the same connection with other handlers and limits, for example for one user of a gateway.
+    /// A client on the same connection with different handlers and limits, for example for one user of a gateway.
     ///
     /// `configure` receives a builder with the settings of this client. Calls through the new client answer asks and
     /// report progress and log messages with the handlers of the new client only.
@@ -119,13 +119,13 @@ impl Client {
     ///   level.
     /// - A legacy server process does not name the call of an ask or a log message. While calls of several scoped clients
     ///   are in flight, its asks are rejected, and its log messages go to the client that connected. After a cancelled
-    ///   call, a late ask cannot be told from an ask of the next call.
+    ///   call, a late ask cannot be distinguished from an ask of the next call.
     /// - Settings of the connection cannot be changed: the dialect, the authorization and headers, `connection_roots`,
     ///   `on_wire`, `on_stderr`, and the limits `message`, `values` and `response`.
     pub fn scoped(&self, configure: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Self {
         let connection = Arc::clone(&self.inner.connection);
         let mut setup = configure(self.inner.setup.clone());
-        setup.protocol = self.inner.setup.protocol;
+        setup.dialect = self.inner.setup.dialect;
         setup.notifications.changes = Arc::clone(&self.inner.setup.notifications.changes);
         let scope = connection.scopes.fetch_add(1, Ordering::Relaxed) + 1;
         Self {
@@ -220,13 +220,13 @@ impl ClientInner {
 }
 
 impl Connection {
-    /// Records the result of the negotiation. Only the first one counts.
+    /// Records the result of the negotiation. Later results are ignored.
     pub(crate) fn set_negotiated(&self, server: ServerInfo, legacy: Option<Legacy>) {
         self.negotiated
             .get_or_init(|| Negotiated { server, legacy });
     }
 
-    /// The server; empty during the negotiation.
+    /// The server. Empty during the negotiation.
     pub(crate) fn server(&self) -> &ServerInfo {
         static UNKNOWN: LazyLock<ServerInfo> = LazyLock::new(ServerInfo::default);
         let negotiated = self.negotiated.get();

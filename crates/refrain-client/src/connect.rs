@@ -66,9 +66,9 @@ impl Client {
         ids: RequestIds,
     ) -> Result<Self, Error> {
         let mut inner = ClientInner::new(link, setup, ids.clone());
-        let negotiated = match inner.setup.protocol {
+        let negotiated = match inner.setup.dialect {
             None => inner.negotiate().await,
-            Some(protocol) => inner.connect_in(protocol).await,
+            Some(dialect) => inner.connect_in(dialect).await,
         };
         let negotiation = match negotiated {
             Ok(negotiation) => negotiation,
@@ -84,9 +84,9 @@ impl Client {
                 inner.connection.link.set_modern();
                 inner.connection.set_negotiated(server, None);
             }
-            Negotiation::Legacy(greeting) => {
-                let server = greeting.server.clone();
-                let legacy = Legacy::start(greeting, &inner).await;
+            Negotiation::Legacy(handshake) => {
+                let server = handshake.server.clone();
+                let legacy = Legacy::start(handshake, &inner).await;
                 inner.connection.set_negotiated(server, Some(legacy));
                 inner.set_log_level().await;
             }
@@ -98,14 +98,14 @@ impl Client {
 }
 
 impl ClientInner {
-    /// Connects in a configured protocol, without negotiation.
-    async fn connect_in(&self, protocol: Dialect) -> Result<Negotiation, NegotiationError> {
-        match protocol {
+    /// Connects in a configured dialect, without negotiation.
+    async fn connect_in(&self, dialect: Dialect) -> Result<Negotiation, NegotiationError> {
+        match dialect {
             Dialect::Modern => Ok(Negotiation::Modern(self.discover_modern().await?)),
             Dialect::Draft(draft) => Ok(Negotiation::Modern(self.discover_in(draft.name()).await?)),
             Dialect::Revision(_) | Dialect::FirstRevision => {
                 match self.initialize_configured().await {
-                    Ok(greeting) => Ok(Negotiation::Legacy(greeting)),
+                    Ok(handshake) => Ok(Negotiation::Legacy(handshake)),
                     Err(error) if is_rejection(&error) => Err(self.event_stream_or(error).await),
                     Err(error) => Err(error.into()),
                 }
@@ -115,15 +115,15 @@ impl ClientInner {
 
     /// Sends `initialize`, in the configured revision if there is one.
     async fn initialize_configured(&self) -> Result<Handshake, ErrorKind> {
-        let configured = self.setup.protocol.and_then(Dialect::legacy_name);
-        let greeting = self
+        let configured = self.setup.dialect.and_then(Dialect::legacy_name);
+        let handshake = self
             .initialize(configured.unwrap_or(Revision::LATEST.as_str()))
             .await?;
-        if configured.is_some_and(|revision| greeting.server.version != revision) {
-            let supported = vec![greeting.server.version];
+        if configured.is_some_and(|revision| handshake.server.version != revision) {
+            let supported = vec![handshake.server.version];
             return Err(ErrorKind::NoCommonVersion { supported });
         }
-        Ok(greeting)
+        Ok(handshake)
     }
 
     /// The event stream of a server that rejects POST requests to its URL, or else this error.
@@ -155,15 +155,15 @@ impl ClientInner {
     }
 
     /// Sends `server/discover` through a translating link.
-    async fn discover_in(&self, protocol: &str) -> Result<ServerInfo, ErrorKind> {
-        let not_mcp = |why| self.not_mcp(format!("it does not support {protocol}: {why}"));
+    async fn discover_in(&self, draft: &str) -> Result<ServerInfo, ErrorKind> {
+        let not_mcp = |why| self.not_mcp(format!("it does not support {draft}: {why}"));
         let raw = match self.request(Request::discover()).await {
             Err(ErrorKind::Rpc(failure)) => return Err(not_mcp(failure.to_string())),
             raw => raw?,
         };
         let server = ServerInfo::from_discover(&raw).map_err(|error| not_mcp(error.to_string()))?;
         Ok(ServerInfo {
-            version: protocol.to_owned(),
+            version: draft.to_owned(),
             // Translated responses do not list revisions.
             versions: Vec::new(),
             ..server
@@ -208,14 +208,11 @@ impl ClientInner {
         }
     }
 
-    /// Notes that the process still runs for some time after it has read everything. A later exit has other reasons.
+    /// Sets `survived` once the process has read its input and still runs [`EXIT_DELAY_MAX`] later. A later exit has other
+    /// reasons.
     async fn watch_survival(&self, survived: &mut bool) -> Infallible {
-        while self
-            .connection
-            .link
-            .pipe()
-            .is_some_and(|link| !link.is_input_read())
-        {
+        let link = self.connection.link.pipe();
+        while link.is_some_and(|link| !link.is_input_read()) {
             sleep(INPUT_POLL).await;
         }
         sleep(EXIT_DELAY_MAX).await;
@@ -250,8 +247,8 @@ impl ClientInner {
     async fn try_legacy(&self, error: ErrorKind) -> Result<Negotiation, NegotiationError> {
         self.revive().await?;
         let rejection: ErrorKind = match self.initialize(Revision::LATEST.as_str()).await {
-            Ok(greeting) => return Ok(Negotiation::Legacy(greeting)),
-            Err(error) => error.into(),
+            Ok(handshake) => return Ok(Negotiation::Legacy(handshake)),
+            Err(rejection) => rejection.into(),
         };
         if !is_rejection(&rejection) {
             return Err(rejection.into());
@@ -265,12 +262,9 @@ impl ClientInner {
         let error = match error {
             ErrorKind::HttpStatus { status, body } => {
                 // An HTML page says less than its status.
-                let reason = Some(body).filter(|body| !body.trim_start().starts_with('<'));
-                let reason: String = reason
-                    .iter()
-                    .flat_map(|body| body.chars())
-                    .take(QUOTE_MAX)
-                    .collect();
+                let is_html = body.trim_start().starts_with('<');
+                let quote_max = if is_html { 0 } else { QUOTE_MAX };
+                let reason: String = body.chars().take(quote_max).collect();
                 self.not_mcp(format!("HTTP status {status}{}", after_colon(&reason)))
             }
             error => error,
@@ -278,7 +272,7 @@ impl ClientInner {
         Err(self.event_stream_or(error).await)
     }
 
-    /// Whether the server is a process that has read nothing.
+    /// Whether the server is a process that has not read any input.
     fn is_input_unread(&self) -> bool {
         let link = self.connection.link.pipe();
         link.is_some_and(PipeLink::is_input_unread)
@@ -321,7 +315,7 @@ impl ClientInner {
 
 fn choose_revision(server: ServerInfo) -> Result<Discovery, ErrorKind> {
     let mut versions = server.versions.iter();
-    if versions.any(|known| known == PROTOCOL_VERSION) {
+    if versions.any(|version| version == PROTOCOL_VERSION) {
         return Ok(Discovery::Modern(server));
     }
     choose_legacy(server.versions)
@@ -330,7 +324,7 @@ fn choose_revision(server: ServerInfo) -> Result<Discovery, ErrorKind> {
 fn choose_legacy(supported: Vec<String>) -> Result<Discovery, ErrorKind> {
     let newest = Revision::CLIENT_NAMES
         .into_iter()
-        .find(|known| supported.iter().any(|version| version == known));
+        .find(|name| supported.iter().any(|version| version == name));
     match newest {
         Some(version) => Ok(Discovery::Legacy(version.to_owned())),
         None => Err(ErrorKind::NoCommonVersion { supported }),

@@ -17,8 +17,6 @@ pub(crate) use exchange::TranslatorExchange;
 
 use crate::builder::ClientBuilder;
 use crate::client::{Client, RequestIds};
-use crate::error::ErrorKind;
-use crate::pending::PendingCall;
 use crate::transport::{Link, LinkError, LinkExchange, LinkResponse, LinkResult, OutgoingMessage};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
@@ -32,7 +30,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// A protocol dialect that a client uses instead of the negotiated revision. Serialised by name.
+/// A protocol dialect that a client uses instead of the negotiated revision. Serialized by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 #[non_exhaustive]
@@ -97,9 +95,6 @@ impl Dialect {
     }
 }
 
-/// The protocol of a client that does not negotiate it.
-pub(crate) type FixedProtocol = Dialect;
-
 impl ClientBuilder {
     /// Uses this dialect instead of negotiating the protocol revision: 2026-07-28, a legacy revision, or a draft. Fails if
     /// the server does not use it.
@@ -113,7 +108,7 @@ impl ClientBuilder {
     /// # }
     /// ```
     pub fn dialect(mut self, dialect: impl Into<Dialect>) -> Self {
-        self.protocol = Some(dialect.into());
+        self.dialect = Some(dialect.into());
         self
     }
 }
@@ -134,17 +129,10 @@ impl Client {
     /// # }
     /// ```
     pub fn dialect(&self) -> Dialect {
-        let configured = self.inner.setup.protocol;
+        let configured = self.inner.setup.dialect;
         configured
             .or_else(|| Dialect::from_name(&self.server().version))
             .unwrap_or(Dialect::Modern)
-    }
-}
-
-impl PendingCall {
-    /// The configured dialect. Only a client with the same dialect can resume the call.
-    pub fn dialect(&self) -> Option<Dialect> {
-        self.protocol()
     }
 }
 
@@ -206,13 +194,6 @@ fn names() -> String {
     Vec::from_iter(Dialect::all().map(Dialect::name)).join(", ")
 }
 
-impl ErrorKind {
-    /// Whether the request does not exist in the configured protocol.
-    pub(crate) fn is_untranslatable(&self) -> bool {
-        matches!(self, Self::Dialect(_))
-    }
-}
-
 impl From<DialectError> for LinkError {
     fn from(error: DialectError) -> Self {
         Self::Final(error.into())
@@ -271,7 +252,7 @@ impl Translator {
         session.into_iter().collect()
     }
 
-    /// Sends a notification or a response. They are the same in all dialects.
+    /// Sends a notification or a response, which is the same in all dialects.
     pub(crate) async fn send(&self, body: String) -> LinkResult<()> {
         let message = OutgoingMessage::without_response(body, self.headers());
         self.link.send(&message).await

@@ -15,13 +15,13 @@ pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 /// The error of a request or call, with the pending call if it can be resumed.
 #[derive(Debug)]
 pub struct Error {
-    /// What failed.
+    /// The kind of failure.
     pub kind: ErrorKind,
     /// The call to resume, with its asks, answers and state.
     pub pending: Option<Box<PendingCall>>,
 }
 
-/// What failed.
+/// The kind of failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -179,8 +179,8 @@ pub struct UnansweredAsk {
 }
 
 impl Error {
-    /// Whether the tool may have run: the request was sent, and its response did not arrive. Resuming the call may run
-    /// it once more if [`Client::can_execute_twice`](crate::Client::can_execute_twice).
+    /// Whether the tool may have run: the request was sent, and its response did not arrive. Resuming the call may run the
+    /// tool once more if [`Client::can_execute_twice`](crate::Client::can_execute_twice).
     pub fn is_outcome_unknown(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| {
             pending.call().kind() == CallKind::Tool && pending.is_delivery_unknown()

@@ -53,7 +53,7 @@ impl Handlers {
             IncomingAsk::Url(ask) => call(self.url.as_ref(), AskKind::Url, ask.clone()).await,
             IncomingAsk::Sampling(ask) if !self.allows(ask) => {
                 let why = "sampling with tools is not supported by this client";
-                Err(AnswerFailure::permanent(why.to_owned()))
+                Err(AnswerFailure::permanent(why))
             }
             IncomingAsk::Sampling(ask) => {
                 let answer = call(self.sampling.as_ref(), AskKind::Sampling, (**ask).clone());
@@ -101,9 +101,11 @@ pub(crate) struct AnswerFailure {
 }
 
 impl AnswerFailure {
-    fn permanent(why: String) -> Self {
-        let is_final = true;
-        Self { why, is_final }
+    fn permanent(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            is_final: true,
+        }
     }
 
     pub(crate) fn temporary(why: impl Into<String>) -> Self {

@@ -38,9 +38,9 @@ pub(crate) struct Legacy {
     initialized: AtomicU64,
     session: watch::Sender<LegacySession>,
     /// Held while a new session is opened.
-    renewing: Mutex<()>,
+    renewal_lock: Mutex<()>,
     /// Held while resources are subscribed to or unsubscribed from.
-    subscribing: Mutex<()>,
+    subscription_lock: Mutex<()>,
     pub(crate) calls: Arc<ActiveCalls>,
     stream: Option<SessionStream>,
 }
@@ -68,8 +68,8 @@ impl LegacySession {
 }
 
 impl Legacy {
-    pub(crate) async fn start(greeting: Handshake, inner: &ClientInner) -> Self {
-        let session = watch::Sender::new(greeting.session);
+    pub(crate) async fn start(handshake: Handshake, inner: &ClientInner) -> Self {
+        let session = watch::Sender::new(handshake.session);
         let calls = ActiveCalls::new(&inner.setup);
         let stream = inner.connection.link.http().map(|link| {
             let roots = inner.connection.roots.clone();
@@ -86,8 +86,8 @@ impl Legacy {
         Self {
             initialized: AtomicU64::new(0),
             session,
-            renewing: Mutex::new(()),
-            subscribing: Mutex::new(()),
+            renewal_lock: Mutex::new(()),
+            subscription_lock: Mutex::new(()),
             calls,
             stream,
         }
@@ -194,7 +194,7 @@ impl ClientInner {
         legacy: &Legacy,
         lost: &LegacySession,
     ) -> LinkResult<LegacySession> {
-        let _renewing = legacy.renewing.lock().await;
+        let _guard = legacy.renewal_lock.lock().await;
         let current = legacy.session();
         if current != *lost {
             return Ok(current);

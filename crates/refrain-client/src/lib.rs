@@ -97,8 +97,6 @@ pub use retry::{Retry, RetrySafety};
 pub use rounds::RoundOutcome;
 pub use transport::WireMessage;
 
-use dialect::{FixedProtocol, Translator, TranslatorExchange};
-
 pub use refrain_wire as wire;
 pub use refrain_wire::client::{AsSent, ReadError, RpcFailure, ServerInfo, Task, TaskStatus};
 pub use refrain_wire::{

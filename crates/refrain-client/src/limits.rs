@@ -35,7 +35,7 @@ pub struct ClientLimits {
     /// The number of asks in one round (100).
     pub asks: usize,
     /// The number of JSON values in the asks of one round, or in all asks of a call of a legacy session (50,000). An ask
-    /// that waits for its answer needs more memory than its values: the form is kept as well.
+    /// that waits for its answer needs more memory than its values, because its form is kept too.
     pub ask_values: usize,
     /// The number of pages of a list (1000).
     pub pages: usize,

@@ -2,7 +2,7 @@
 
 use crate::client::{Client, ClientInner, ListedTool};
 use crate::error::{Error, ErrorKind};
-use crate::limits::ClientLimits;
+use crate::limits::{ClientLimits, count_values};
 use refrain_wire::client::{AsSent, ReadError, Request, read_complete};
 use refrain_wire::limited_event;
 use refrain_wire::{
@@ -77,7 +77,7 @@ impl ClientInner {
         Ok(listed?)
     }
 
-    /// Reads the pages of a list. Leaves the cursor of the last page in `cursor`.
+    /// Reads the pages of a list. Sets `cursor` to the cursor of the last page.
     async fn pages<T: ListEntry + DeserializeOwned>(
         &self,
         method: &'static str,
@@ -192,14 +192,5 @@ impl ListSize {
             return Err(ErrorKind::too_large("list", limit, "entries", "entries"));
         }
         Ok(())
-    }
-}
-
-/// The number of values with object keys, as in [`refrain_wire::check_values`].
-fn count_values(value: &Value) -> usize {
-    1 + match value {
-        Value::Array(values) => values.iter().map(count_values).sum(),
-        Value::Object(members) => members.len() + members.values().map(count_values).sum::<usize>(),
-        _ => 0,
     }
 }

@@ -54,9 +54,9 @@ impl Notifications {
         match method {
             PROGRESS => call(self.progress.as_ref(), params),
             "notifications/message" => self.handle_log(params),
-            other => match read_change(other, params) {
+            _ => match read_change(method, params) {
                 Some(change) => self.changes.announce(&change),
-                None => tracing::debug!(method = other, "notification ignored"),
+                None => tracing::debug!(method, "notification ignored"),
             },
         }
     }
@@ -65,10 +65,8 @@ impl Notifications {
     fn handle_log(&self, params: Option<&RawValue>) {
         let message: Option<LogMessage> = read(params);
         if let (Some((least, handler)), Some(message)) = (&self.log, message) {
-            let known = LogLevel::ALL.into_iter();
-            let level = known
-                .into_iter()
-                .find(|level| level.as_str() == message.level);
+            let mut levels = LogLevel::ALL.into_iter();
+            let level = levels.find(|level| level.as_str() == message.level);
             if level.is_none_or(|level| level >= *least) {
                 handler(message);
             }
@@ -86,8 +84,8 @@ fn read<T: DeserializeOwned>(params: Option<&RawValue>) -> Option<T> {
     serde_json::from_str(params?.get()).ok()
 }
 
-/// The request that a notification names, by its progress token, its subscription or its id.
-pub(crate) fn named_request(params: Option<&RawValue>) -> Option<u64> {
+/// The id of the request that a notification belongs to: its progress token, subscription id or request id.
+pub(crate) fn related_request(params: Option<&RawValue>) -> Option<u64> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct NotificationParams {

@@ -60,7 +60,7 @@ impl OutputSchema {
         }
     }
 
-    /// Why a result does not match the schema, if so. Error results are not validated.
+    /// Why a result does not match the schema. `None` if it matches, is an error, or was not validated.
     pub(crate) fn mismatch(&self, result: &Value) -> Option<String> {
         if result["isError"] == true {
             return None;
@@ -112,8 +112,8 @@ impl Compiled {
     fn new(schema: &Value) -> Self {
         let mut costs = Costs {
             root: schema,
-            known: HashMap::new(),
-            open: Vec::new(),
+            by_reference: HashMap::new(),
+            expanding: Vec::new(),
             is_exact: true,
         };
         let cost = match costs.of(schema, 0) {
@@ -209,9 +209,9 @@ impl AddAssign for Cost {
 
 struct Costs<'a> {
     root: &'a Value,
-    known: HashMap<&'a str, Cost>,
+    by_reference: HashMap<&'a str, Cost>,
     /// The references being expanded, to detect recursion.
-    open: Vec<&'a str>,
+    expanding: Vec<&'a str>,
     /// Whether all references were resolved with certainty.
     is_exact: bool,
 }
@@ -267,10 +267,10 @@ impl<'a> Costs<'a> {
 
     /// The cost of a reference. References to other documents are not followed.
     fn of_reference(&mut self, reference: &'a str, depth: usize) -> Result<Cost, UnboundedCost> {
-        if let Some(cost) = self.known.get(reference) {
+        if let Some(cost) = self.by_reference.get(reference) {
             return Ok(*cost);
         }
-        if self.open.contains(&reference) {
+        if self.expanding.contains(&reference) {
             return Err(UnboundedCost);
         }
         let root = self.root;
@@ -281,10 +281,10 @@ impl<'a> Costs<'a> {
             self.is_exact = false;
             return Ok(Cost::PART);
         };
-        self.open.push(reference);
+        self.expanding.push(reference);
         let cost = self.of(schema, depth)?;
-        self.open.pop();
-        self.known.insert(reference, cost);
+        self.expanding.pop();
+        self.by_reference.insert(reference, cost);
         Ok(cost)
     }
 }

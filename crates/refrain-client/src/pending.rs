@@ -7,9 +7,9 @@
 //! | task | the end of the task | answers to the task |
 //! | ended | nothing: the task has ended | none |
 
-use crate::FixedProtocol;
 use crate::ask::{AskAnswer, Asker, IncomingAsk, InvalidAnswer, without_arguments};
 use crate::call::CallSpec;
+use crate::dialect::Dialect;
 use crate::handlers::AnswerFailure;
 use refrain_wire::client::{ReadError, Request};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ mod stored;
 
 /// A call that waits for answers, for its next round, or for a task.
 ///
-/// Serialise it, store it for days, and resume it in any process with [`Client::resume`](crate::Client::resume) or
+/// Serialize it, store it for days, and resume it in any process with [`Client::resume`](crate::Client::resume) or
 /// [`Client::finish`](crate::Client::finish). Store it as a secret: anyone who has it can answer for you.
 ///
 /// ```no_run
@@ -61,7 +61,7 @@ pub struct PendingCall {
 pub(crate) struct CallOrigin {
     pub(crate) address: String,
     pub(crate) server: Option<String>,
-    pub(crate) protocol: Option<FixedProtocol>,
+    pub(crate) dialect: Option<Dialect>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,12 +81,12 @@ enum CallStage {
     /// A legacy server requires visits to URLs, and then the same call again.
     Visits {
         message: String,
-        /// Whether the server repeated the error: the person has not finished the visit.
+        /// Whether the server repeated the error, because the person has not finished the visit.
         is_repeated: bool,
     },
     Task {
         id: String,
-        /// The keys whose answers were sent, with the hashes of their asks if known.
+        /// The keys whose answers were sent, with the hash of each ask. A call from storage has no hashes.
         answered: BTreeMap<String, Option<u64>>,
     },
     Ended,
@@ -123,7 +123,7 @@ impl PendingCall {
         }
     }
 
-    /// A task of which only the id is known. The id also serves as the name of the tool.
+    /// The call of an existing task, by the task's id. The id also serves as the name of the tool.
     pub fn of_task(id: impl Into<String>) -> Self {
         let id = id.into();
         let mut pending = Self::new(CallSpec::tool(&id), String::new(), CallOrigin::default());
@@ -141,8 +141,9 @@ impl PendingCall {
         &self.origin.address
     }
 
-    pub(crate) fn protocol(&self) -> Option<FixedProtocol> {
-        self.origin.protocol
+    /// The configured dialect. Only a client with the same dialect can resume the call.
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.origin.dialect
     }
 
     /// The id by which the server recognises a repeated request.
@@ -155,8 +156,8 @@ impl PendingCall {
         self.round
     }
 
-    /// Whether the next round may already be executed: it was sent, and its response was lost. Assumed for a call from
-    /// storage without open asks.
+    /// Whether the server may already have executed the next round: it was sent, and its response was lost. Also true for
+    /// a call from storage without open asks.
     pub fn is_delivery_unknown(&self) -> bool {
         match self.delivery {
             RoundDelivery::NotSent => false,
@@ -194,9 +195,8 @@ impl PendingCall {
     /// All asks, in the server's order.
     pub fn asks(&self) -> Vec<IncomingAsk> {
         let asker = self.asker();
-        let asks = self.asks.iter();
-        asks.map(|(key, raw)| IncomingAsk::read(key, raw, &asker))
-            .collect()
+        let read = |(key, raw): (&String, &Value)| IncomingAsk::read(key, raw, &asker);
+        self.asks.iter().map(read).collect()
     }
 
     /// The asks without an answer, in the server's order.
@@ -241,7 +241,7 @@ impl PendingCall {
         }
     }
 
-    /// Enters the next stage, and clears everything of the last round.
+    /// Enters the next stage, and clears the asks and answers of the last round.
     fn advance(&mut self, asks: Map<String, Value>, stage: CallStage) {
         self.round += 1;
         self.asks = asks;
@@ -308,7 +308,7 @@ impl PendingCall {
             }
             asks.retain(|key, _| !answered.contains_key(key));
         }
-        self.answers.retain(|key, _| asks.get(key).is_some());
+        self.answers.retain(|key, _| asks.contains_key(key));
         self.asks = asks;
         Ok(())
     }

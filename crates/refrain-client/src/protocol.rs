@@ -78,17 +78,17 @@ impl ClientInner {
         let sent = async {
             let mut retry = RetryState::new(self.setup.limits.retries);
             loop {
-                let was_unclear = std::mem::replace(is_delivery_unknown, true);
+                let was_unknown = std::mem::replace(is_delivery_unknown, true);
                 let start = Instant::now();
                 let error = match self.exchange(plan).await {
                     Ok(response) => {
                         // An error response says nothing about earlier attempts.
-                        *is_delivery_unknown = was_unclear || response.outcome.is_ok();
+                        *is_delivery_unknown = was_unknown || response.outcome.is_ok();
                         return response.outcome.map_err(ErrorKind::Rpc);
                     }
                     Err(error) => error,
                 };
-                *is_delivery_unknown = was_unclear || error.may_have_executed();
+                *is_delivery_unknown = was_unknown || error.may_have_executed();
                 let Some(safety) = plan.retry_safety(&error) else {
                     return Err(error.into());
                 };
@@ -109,7 +109,7 @@ impl ClientInner {
         before_deadline(self.setup.limits.deadline, Box::pin(sent)).await
     }
 
-    /// Sends a request, and repeats it if the server rejects the protocol version that it also offers.
+    /// Sends a request, and repeats it if the server rejects a protocol version that it lists as supported.
     pub(crate) async fn exchange(&self, plan: &RequestPlan<'_>) -> LinkResult<LinkResponse> {
         self.revive().await?;
         if let Some(legacy) = self.connection.legacy() {
@@ -162,6 +162,7 @@ impl ClientInner {
         join_unanswered(response, unanswered)
     }
 
+    /// Opens a subscription.
     pub(crate) async fn begin(&self, request: Request) -> LinkResult<LinkExchange> {
         self.revive().await?;
         let session = self.connection.legacy().map(Legacy::session);

@@ -56,7 +56,7 @@ impl Client {
         Ok(ToolResult { meta, ..result })
     }
 
-    /// Why a result does not match the output schema of a listed tool, if it does not. Only
+    /// Why a result does not match the output schema of a listed tool. `None` if it matches. Only
     /// [`call_tool`](Self::call_tool) checks this by itself.
     pub fn output_schema_mismatch(&self, tool: &str, result: &Value) -> Option<String> {
         let listed = self.inner.connection.tool(tool)?.ok()?;
@@ -170,8 +170,8 @@ impl Client {
 
     /// Like [`prepare`](Self::prepare), with a call id of 1 to 128 bytes instead of a random one.
     ///
-    /// A server that recognises call ids takes calls with the same id, from the same caller, for one. So a program that
-    /// may repeat a call after a crash should derive the id from its own work, such that others cannot guess it.
+    /// A server that recognises call ids executes calls of the same caller with the same id once. A program that may repeat
+    /// a call after a crash should derive the id from its own work, such that others cannot guess it.
     pub fn prepare_with_id(
         &self,
         call: CallSpec,
@@ -191,12 +191,12 @@ impl Client {
         CallOrigin {
             address: self.address().to_owned(),
             server: self.inner.connection.server().name().map(str::to_owned),
-            protocol: self.inner.setup.protocol,
+            dialect: self.inner.setup.dialect,
         }
     }
 
-    /// Whether resuming this call could execute it twice: [its next round may already be
-    /// executed](PendingCall::is_delivery_unknown), and the server does not recognise repeated calls.
+    /// Whether resuming this call could execute it twice: the server [may have executed its next
+    /// round](PendingCall::is_delivery_unknown), and does not recognise repeated calls.
     pub fn can_execute_twice(&self, pending: &PendingCall) -> bool {
         pending.is_delivery_unknown() && !self.inner.can_repeat(pending.call().kind())
     }
@@ -364,10 +364,10 @@ impl ClientInner {
             let why = format!("the key of an ask is longer than {KEY_MAX} bytes");
             return Err(ReadError::Unexpected(why).into());
         }
-        let (limits, asked) = (&self.setup.limits, asks.len());
-        if asked > limits.asks {
-            let limit = limits.asks;
-            return Err(ErrorKind::TooManyAsks { asks: asked, limit });
+        let limits = &self.setup.limits;
+        let (count, limit) = (asks.len(), limits.asks);
+        if count > limit {
+            return Err(ErrorKind::TooManyAsks { asks: count, limit });
         }
         limits.check_ask_values(asks.values().map(count_values).sum())
     }
@@ -417,7 +417,7 @@ impl ClientInner {
         }
     }
 
-    /// Whether sending a round of such a call twice is safe.
+    /// Whether a round of a call of this kind can safely be sent twice.
     fn can_repeat(&self, kind: CallKind) -> bool {
         kind != CallKind::Tool
             || (self.connection.legacy().is_none() && self.connection.server().supports_call_ids())
@@ -458,7 +458,7 @@ fn meta(result: &Value) -> Option<Map<String, Value>> {
     result.get("_meta").and_then(Value::as_object).cloned()
 }
 
-/// Deserialises a result. The error contains the result, because the call has been executed.
+/// Deserializes a result. The error contains the result, because the call has been executed.
 fn typed<T: DeserializeOwned>(result: Value) -> Result<T, ErrorKind> {
     T::deserialize(&result).map_err(|error| ErrorKind::InvalidResult {
         why: error.to_string(),
@@ -475,10 +475,12 @@ fn call_error(kind: ErrorKind, mut pending: PendingCall, former: (u32, CallOrigi
     let is_unsent = pending.round() == 0 && !pending.is_delivery_unknown();
     let is_request_invalid = matches!(
         kind,
-        ErrorKind::Rpc(_) | ErrorKind::InvalidTool { .. } | ErrorKind::InvalidArgument(_)
+        ErrorKind::Rpc(_)
+            | ErrorKind::Dialect(_)
+            | ErrorKind::InvalidTool { .. }
+            | ErrorKind::InvalidArgument(_)
     );
-    let is_rejected = (is_unsent || pending.declined_visit().is_some())
-        && (is_request_invalid || kind.is_untranslatable());
+    let is_rejected = is_request_invalid && (is_unsent || pending.declined_visit().is_some());
     if is_rejected || pending.has_ended() {
         return kind.into();
     }

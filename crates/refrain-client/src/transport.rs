@@ -11,10 +11,10 @@ pub(crate) use http::{HttpExchange, HttpLink};
 pub(crate) use pipe::{EventStream, PipeLink, PipeSetup};
 
 use crate::auth::AuthError;
+use crate::dialect::{Translator, TranslatorExchange};
 use crate::error::ErrorKind;
 use crate::limits::ClientLimits;
 use crate::retry::before_timeout;
-use crate::{Translator, TranslatorExchange};
 use ::http::{HeaderMap, HeaderValue};
 use refrain_wire::check_values;
 use refrain_wire::client::{ReadError, RpcFailure, ServerMessage, read_message, write_cancelled};
@@ -130,10 +130,10 @@ impl LinkError {
             Self::NotSent(_) | Self::Busy { .. } => false,
             Self::Lost(_) => true,
             Self::Final(ErrorKind::HttpStatus { status, .. }) => !(400..500).contains(status),
-            Self::Final(kind) if kind.is_untranslatable() => false,
             Self::Final(kind) => !matches!(
                 kind,
                 ErrorKind::Auth(_)
+                    | ErrorKind::Dialect(_)
                     | ErrorKind::InvalidArgument(_)
                     | ErrorKind::Spawn { .. }
                     | ErrorKind::Unanswered(_)

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use crate::ask::AskKind;
 use crate::canonical::{JsonError, MAX_DEPTH, is_too_deep, parse_value};
 use crate::decode::{RawObject, is_object};
+use crate::members::read;
 use crate::sampling::SamplingAnswer;
 
 /// The user's response to a form or a URL.
@@ -126,8 +127,8 @@ fn read_elicit(raw: &RawValue) -> Result<ElicitAnswer<'_>, ShapeError> {
 fn check_sampling(raw: &RawValue) -> Result<(), ShapeError> {
     // Blocks may contain any JSON, but no duplicate keys.
     let value = parse_value(raw.get())?;
-    let answer: Result<SamplingAnswer, _> = serde_json::from_value(value);
-    Ok(answer.map(drop).map_err(JsonError::from)?)
+    SamplingAnswer::deserialize(value).map_err(JsonError::from)?;
+    Ok(())
 }
 
 fn check_roots(raw: &RawValue) -> Result<(), ShapeError> {
@@ -142,8 +143,4 @@ fn check_roots(raw: &RawValue) -> Result<(), ShapeError> {
         checked.map_err(|source| ShapeError::Root { index, source })?;
     }
     Ok(())
-}
-
-fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, JsonError> {
-    Ok(serde_json::from_str(raw.get())?)
 }

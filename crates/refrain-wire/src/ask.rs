@@ -110,13 +110,13 @@ impl Ask {
 impl Serialize for Ask {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Request<'a> {
+        struct AskRequest<'a> {
             method: &'a str,
             #[serde(skip_serializing_if = "Option::is_none")]
             params: Option<AskParams<'a>>,
         }
         let (method, params) = (self.kind().method(), self.params());
-        Request { method, params }.serialize(serializer)
+        AskRequest { method, params }.serialize(serializer)
     }
 }
 

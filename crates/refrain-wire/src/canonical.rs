@@ -3,7 +3,6 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::error::Category;
 use serde_json::{Map, Number, Value};
 
 use crate::decode::reason;
@@ -25,34 +24,23 @@ pub fn parse_value(raw: &str) -> Result<Value, JsonError> {
     Ok(value)
 }
 
-/// Malformed JSON. The message has no position, because the input is often a part of a larger message.
+/// Malformed or unexpected JSON. The message has no position, because the input is often a part of a larger message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct JsonError {
     message: Box<str>,
-    category: Category,
 }
 
 impl JsonError {
     pub(crate) fn new(message: impl Into<Box<str>>) -> Self {
-        Self {
-            message: message.into(),
-            category: Category::Data,
-        }
-    }
-
-    /// Whether the JSON is malformed or has the wrong type.
-    pub fn classify(&self) -> Category {
-        self.category
+        let message = message.into();
+        Self { message }
     }
 }
 
 impl From<serde_json::Error> for JsonError {
     fn from(error: serde_json::Error) -> Self {
-        Self {
-            message: reason(&error).into(),
-            category: error.classify(),
-        }
+        Self::new(reason(&error))
     }
 }
 
@@ -196,12 +184,7 @@ fn write_members<'a>(
 }
 
 fn write_number(number: &Number, out: &mut Vec<u8>) {
-    let whole = if number.is_f64() {
-        number.as_f64().and_then(write::as_whole)
-    } else {
-        None
-    };
-    match whole {
+    match write::float_as_whole(number) {
         Some(whole) => write::json(out, &whole),
         None => write::json(out, number),
     }

@@ -76,8 +76,10 @@ pub(crate) fn is_object(raw: &RawValue) -> bool {
     raw.get().starts_with('{')
 }
 
-/// The maximum size of an id or a progress token, in bytes. They are kept as long as the call, and repeated in its messages.
+/// The maximum size of an id or a progress token, in bytes. The call keeps them, and repeats them in its messages.
 const MAX_ID: usize = 8192;
+/// The description of a valid id in error messages.
+pub(crate) const EXPECTED_ID: &str = "a string or an integer of up to 8192 bytes";
 
 /// Whether the raw value is a string, or an integer without fraction and exponent, of up to 8192 bytes.
 pub(crate) fn is_id(raw: &RawValue) -> bool {
@@ -135,8 +137,8 @@ pub(crate) fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> 
     map.next_value::<IgnoredAny>().map(|_| ())
 }
 
-/// The message of an error, without its position: the client does not see the text that it refers to. Serde's messages may
-/// contain values of the caller.
+/// An excerpt of an error message, which may contain values of the caller. Omits the position: it refers to a text that the
+/// client does not see.
 pub(crate) fn reason(error: &serde_json::Error) -> String {
     let mut text = Excerpt(error).to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());

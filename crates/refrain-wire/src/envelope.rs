@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::decode::{Text, is_id, is_object};
 use crate::error::RpcError;
-use crate::members::Members;
+use crate::members::{Members, Reader};
 
 /// A JSON-RPC message.
 #[derive(Debug, Clone)]
@@ -114,33 +114,26 @@ pub(crate) const UNEXPECTED_RESPONSE: &str =
 pub fn parse(bytes: &[u8]) -> Result<Message<'_>, Box<Rejection>> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
-        reject(
-            None,
-            RpcError::parse(format!(
-                "the message is not UTF-8: invalid byte at offset {at}"
-            )),
-        )
+        let message = format!("the message is not UTF-8: invalid byte at offset {at}");
+        reject(None, RpcError::parse(message))
     })?;
-    match text
-        .trim_start_matches([' ', '\t', '\r', '\n'])
-        .as_bytes()
-        .first()
-    {
-        Some(b'{') => read(text),
-        _ => Err(explain(text)),
+    let start = text.trim_start_matches([' ', '\t', '\r', '\n']);
+    match start.starts_with('{') {
+        true => read(text),
+        false => Err(explain(text)),
     }
 }
 
-/// Finds the id of a request whose other members are not read. `None` if the message is malformed or not a request.
+/// Finds the id of a request without reading its params. `None` if the message is malformed or not a request.
 pub fn find_request_id(bytes: &[u8]) -> Option<Id<'_>> {
     #[derive(serde::Deserialize)]
-    struct Request<'a> {
+    struct RequestHead<'a> {
         #[serde(borrow)]
         id: &'a RawValue,
         #[serde(rename = "method")]
         _method: IgnoredAny,
     }
-    let request: Request<'_> = serde_json::from_slice(bytes).ok()?;
+    let request: RequestHead<'_> = serde_json::from_slice(bytes).ok()?;
     Id::from_raw(request.id)
 }
 
@@ -237,26 +230,24 @@ fn reject(id: Option<&RawValue>, error: RpcError) -> Box<Rejection> {
 
 /// Finds the error in a message that could not be read.
 fn explain(text: &str) -> Box<Rejection> {
+    let not_json = |error| {
+        let message = format!("the message is not JSON: {error}");
+        reject(None, RpcError::parse(message))
+    };
     if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
-        return reject(
-            None,
-            RpcError::parse(format!("the message is not JSON: {error}")),
-        );
+        return not_json(error);
     }
     if text.trim_start().starts_with('[') {
         let message = "batches are not supported; send one message at a time";
         return reject(None, RpcError::invalid_request(message));
     }
     match serde_json::from_str::<Members<'_>>(text) {
-        Ok(Members(members)) => {
+        Ok(members) => {
+            let members = Reader::new(members, "");
             let id = find(&members, "id").filter(|raw| is_id(raw));
-            let id = id.filter(|_| count(&members, "id") == 1);
             reject(id, RpcError::invalid_request(find_error(&members)))
         }
-        Err(error) if error.is_syntax() => reject(
-            None,
-            RpcError::parse(format!("the message is not JSON: {error}")),
-        ),
+        Err(error) if error.is_syntax() => not_json(error),
         Err(_) => {
             let message = "a message must be an object with jsonrpc, method and, in a request, id";
             reject(None, RpcError::invalid_request(message))
@@ -264,10 +255,10 @@ fn explain(text: &str) -> Box<Rejection> {
     }
 }
 
-fn find_error(members: &[(Text<'_>, &RawValue)]) -> Cow<'static, str> {
+fn find_error(members: &Reader<'_>) -> Cow<'static, str> {
     for name in ["jsonrpc", "id", "method", "params", "result", "error"] {
-        if count(members, name) > 1 {
-            return format!("{name} is given twice; send it once").into();
+        if let Err(duplicate) = members.raw(name) {
+            return duplicate.to_string().into();
         }
     }
     let is_string = |raw: &RawValue| serde_json::from_str::<Text<'_>>(raw.get()).is_ok();
@@ -290,13 +281,7 @@ fn find_error(members: &[(Text<'_>, &RawValue)]) -> Cow<'static, str> {
     Cow::Borrowed(text)
 }
 
-fn find<'a>(members: &[(Text<'_>, &'a RawValue)], name: &str) -> Option<&'a RawValue> {
-    members
-        .iter()
-        .find(|(key, _)| key.0 == name)
-        .map(|(_, raw)| *raw)
-}
-
-fn count(members: &[(Text<'_>, &RawValue)], name: &str) -> usize {
-    members.iter().filter(|(key, _)| key.0 == name).count()
+/// A member, unless it is missing or duplicate.
+fn find<'a>(members: &Reader<'a>, name: &str) -> Option<&'a RawValue> {
+    members.raw(name).ok().flatten()
 }

@@ -5,8 +5,7 @@ use std::fmt::{self, Debug, Display, Formatter, Write};
 /// The longest excerpt, in bytes.
 const LIMIT: usize = 300;
 
-/// The start of a text, up to 300 bytes. Error messages contain excerpts of caller data, which may have megabytes. Formatting
-/// stops at the limit.
+/// The start of a text, up to 300 bytes, for error messages about caller data of any size. Formatting stops at the limit.
 ///
 /// ```
 /// use refrain_wire::Excerpt;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
-use crate::write::as_whole;
+use crate::write::float_as_whole;
 
 /// A form for the user, built from fields or read from a schema. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -419,11 +419,7 @@ impl Field {
 
 /// Converts a whole float to an integer.
 fn normalize(number: &Number) -> Number {
-    let whole = number
-        .as_f64()
-        .filter(|_| number.is_f64())
-        .and_then(as_whole);
-    whole.map_or_else(|| number.clone(), Number::from)
+    float_as_whole(number).map_or_else(|| number.clone(), Number::from)
 }
 
 /// FNV-1a with 64 bits. Not cryptographic.

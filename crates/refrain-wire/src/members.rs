@@ -141,7 +141,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, JsonError> {
+/// Reads a raw value.
+pub(crate) fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, JsonError> {
     Ok(serde_json::from_str(raw.get())?)
 }
 

@@ -9,8 +9,8 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor
 use serde_json::value::RawValue;
 
 use crate::capabilities::{CAPABILITIES_PATH, Capabilities, DeclaredCapabilities};
-use crate::decode::{RawObject, Text, is_id, once, once_nested, skip};
-use crate::known_meta;
+use crate::decode::{EXPECTED_ID, RawObject, Text, is_id, once, once_nested, skip};
+use crate::meta_cache;
 use crate::trace::{RawTrace, TraceContext};
 use crate::write;
 
@@ -213,10 +213,10 @@ impl<'de> Visitor<'de> for MetaVisitor {
         deserializer.deserialize_map(self)
     }
 
-    /// A known text, which is not parsed.
+    /// Reads a cached text, which is not parsed again.
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Meta<'de>, E> {
-        let known = known_meta::find(text).map(|(_, meta)| meta);
-        known.ok_or_else(|| E::invalid_type(Unexpected::Str(text), &self))
+        let cached = meta_cache::find(text).map(|(_, meta)| meta);
+        cached.ok_or_else(|| E::invalid_type(Unexpected::Str(text), &self))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Meta<'de>, A::Error> {
@@ -243,13 +243,8 @@ impl<'de> Visitor<'de> for MetaVisitor {
                 }
                 MetaKey::LogLevel => once(&mut map, &mut log_level, LOG_LEVEL_PATH, LEVELS)?,
                 MetaKey::ProgressToken => {
-                    let expected = "a string or an integer of up to 8192 bytes";
-                    once(
-                        &mut map,
-                        &mut progress_token,
-                        "_meta.progressToken",
-                        expected,
-                    )?;
+                    let path = "_meta.progressToken";
+                    once(&mut map, &mut progress_token, path, EXPECTED_ID)?;
                 }
                 MetaKey::CallId => {
                     let expected = "a string of 1 to 128 bytes";
@@ -308,9 +303,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for ProgressToken<'a> {
         if is_id(raw) {
             Ok(Self(raw))
         } else {
-            Err(Error::custom(
-                "expected a string or an integer of up to 8192 bytes",
-            ))
+            Err(Error::custom(format_args!("expected {EXPECTED_ID}")))
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Tool arguments that clients repeat in HTTP headers (`x-mcp-header`), for routing by proxies.
 //!
 //! In a schema, `"x-mcp-header": "Region"` maps an argument to the header `Mcp-Param-Region`. The client writes the
-//! headers, and the server checks them against the arguments. Values that are not printable ASCII, or begin or end with a space, are sent as
-//! `=?base64?…?=`.
+//! headers, and the server checks them against the arguments. Values that are not printable ASCII, or begin or end with a
+//! space, are sent as `=?base64?…?=`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,11 +11,10 @@ use std::borrow::Cow;
 
 use crate::error::RpcError;
 use crate::excerpt::Excerpt;
+use crate::write::MAX_INTEGER;
 
 const KEYWORD: &str = "x-mcp-header";
 const PREFIX: &str = "mcp-param-";
-/// The largest integer that every JSON reader represents exactly.
-const INTEGER_MAX: u64 = (1 << 53) - 1;
 /// Keywords whose values are data, not schemas.
 const DATA: [&str; 4] = ["default", "const", "enum", "examples"];
 
@@ -173,7 +172,7 @@ impl ParamHeaders {
                 Some(Value::Bool(flag)) => flag.to_string(),
                 Some(Value::Number(number)) => number
                     .as_i64()
-                    .filter(|integer| integer.unsigned_abs() <= INTEGER_MAX)
+                    .filter(|integer| integer.unsigned_abs() <= MAX_INTEGER)
                     .ok_or_else(invalid)?
                     .to_string(),
                 Some(Value::Array(_) | Value::Object(_)) => return Err(invalid()),
@@ -240,7 +239,7 @@ impl ParamHeader {
         if !is_same {
             return mismatch(&format!("has the value {:?}", Excerpt(sent_value)));
         }
-        let is_large = |number: f64| number.abs() > INTEGER_MAX as f64;
+        let is_large = |number: f64| number.abs() > MAX_INTEGER as f64;
         if argument.as_f64().is_some_and(is_large) {
             return mismatch("has a number beyond 2^53 - 1");
         }

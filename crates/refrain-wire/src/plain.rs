@@ -9,8 +9,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Vis
 use serde::forward_to_deserialize_any;
 use serde_json::de::StrRead;
 
-use crate::known_meta;
 use crate::meta::META_TYPE;
+use crate::meta_cache;
 use crate::write::find_special;
 
 type GeneralDeserializer<'de> = serde_json::Deserializer<StrRead<'de>>;
@@ -110,8 +110,8 @@ impl<'de> Deserializer<'de> for &mut PlainDeserializer<'de> {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidText> {
         self.expect(b'{')?;
-        let value = visitor.visit_map(Members {
-            of: self,
+        let value = visitor.visit_map(PlainMembers {
+            deserializer: self,
             is_first: true,
         })?;
         self.expect(b'}')?;
@@ -141,7 +141,7 @@ impl<'de> Deserializer<'de> for &mut PlainDeserializer<'de> {
         self.peek();
         let start = self.at;
         let rest = &self.text[start..];
-        if let Some((length, _)) = known_meta::find(rest) {
+        if let Some((length, _)) = meta_cache::find(rest) {
             self.at += length;
             return visitor.visit_borrowed_str(&rest[..length]);
         }
@@ -174,26 +174,26 @@ impl<'de> Deserializer<'de> for &mut PlainDeserializer<'de> {
 }
 
 /// The members of an object, up to its closing brace.
-struct Members<'a, 'de> {
-    of: &'a mut PlainDeserializer<'de>,
+struct PlainMembers<'a, 'de> {
+    deserializer: &'a mut PlainDeserializer<'de>,
     is_first: bool,
 }
 
-impl<'de> MapAccess<'de> for Members<'_, 'de> {
+impl<'de> MapAccess<'de> for PlainMembers<'_, 'de> {
     type Error = InvalidText;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, InvalidText> {
-        if self.of.peek() == Some(b'}') {
+        if self.deserializer.peek() == Some(b'}') {
             return Ok(None);
         }
         if !std::mem::take(&mut self.is_first) {
-            self.of.expect(b',')?;
+            self.deserializer.expect(b',')?;
         }
-        match self.of.peek() {
-            Some(b'"') => seed.deserialize(&mut *self.of).map(Some),
+        match self.deserializer.peek() {
+            Some(b'"') => seed.deserialize(&mut *self.deserializer).map(Some),
             _ => Err(InvalidText),
         }
     }
@@ -202,7 +202,7 @@ impl<'de> MapAccess<'de> for Members<'_, 'de> {
         &mut self,
         seed: V,
     ) -> Result<V::Value, InvalidText> {
-        self.of.expect(b':')?;
-        seed.deserialize(&mut *self.of)
+        self.deserializer.expect(b':')?;
+        seed.deserialize(&mut *self.deserializer)
     }
 }

@@ -154,7 +154,7 @@ pub fn write_reply(out: &mut Vec<u8>, id: Option<Id<'_>>, reply: &Reply, server_
     write_outcome(out, reply, server_info);
 }
 
-/// The size of a response, if no text in it needs escapes.
+/// The size of a response if no text in it needs escapes.
 fn size_of_reply(id: &str, reply: &Reply, server_info: &RawValue) -> usize {
     const FRAME: &str = r#"{"jsonrpc":"2.0","id":,"result":{"resultType":"","_meta":{"":}}}"#;
     const FORM: &str = r#"{"":{"method":"elicitation/create","params":{"mode":"form","message":"","requestedSchema":}}"#;
@@ -200,19 +200,15 @@ pub fn record_reply(reply: &Reply, server_info: &RawValue) -> String {
 
 fn write_outcome(out: &mut Vec<u8>, reply: &Reply, server_info: &RawValue) {
     match reply {
-        Reply::Complete(body) => {
-            write_result(out, "complete", body);
-            write_meta(out, body.meta(), server_info);
-        }
-        Reply::Task(body) => {
-            write_result(out, "task", body);
-            write_meta(out, body.meta(), server_info);
-        }
+        Reply::Complete(body) => write_result(out, "complete", body, server_info),
+        Reply::Task(body) => write_result(out, "task", body, server_info),
         Reply::Incomplete(incomplete) => {
             write_incomplete(out, incomplete);
             write_meta(out, None, server_info);
         }
-        Reply::Error(error) | Reply::Busy { error, .. } => write_error_member(out, error),
+        Reply::Error(error) | Reply::Busy { error, .. } => {
+            write_error_member(out, error.code.as_i32(), error);
+        }
         Reply::Recorded(rest) => out.extend_from_slice(rest.as_bytes()),
     }
 }
@@ -220,12 +216,13 @@ fn write_outcome(out: &mut Vec<u8>, reply: &Reply, server_info: &RawValue) {
 /// Writes an error response. `id` is raw JSON; it is omitted if the request has no valid id.
 pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
     open(out, id);
-    write_error_member(out, error);
+    write_error_member(out, error.code.as_i32(), error);
 }
 
-fn write_error_member(out: &mut Vec<u8>, error: &RpcError) {
+/// Writes the `error` member and the end of a response.
+pub(crate) fn write_error_member(out: &mut Vec<u8>, code: i32, error: &RpcError) {
     out.extend_from_slice(b",\"error\":");
-    write_error_object(out, error.code.as_i32(), error);
+    write_error_object(out, code, error);
     out.push(b'}');
 }
 
@@ -281,6 +278,7 @@ pub fn write_log(out: &mut Vec<u8>, level: LogLevel, logger: Option<&str>, data:
     out.extend_from_slice(b"}}");
 }
 
+/// Writes the start of a response.
 pub(crate) fn open(out: &mut Vec<u8>, id: Option<&str>) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
     if let Some(id) = id {
@@ -289,7 +287,7 @@ pub(crate) fn open(out: &mut Vec<u8>, id: Option<&str>) {
     }
 }
 
-fn write_result(out: &mut Vec<u8>, kind: &str, body: &ResultBody) {
+fn write_result(out: &mut Vec<u8>, kind: &str, body: &ResultBody, server_info: &RawValue) {
     out.extend_from_slice(br#","result":{"resultType":""#);
     out.extend_from_slice(kind.as_bytes());
     out.push(b'"');
@@ -297,6 +295,7 @@ fn write_result(out: &mut Vec<u8>, kind: &str, body: &ResultBody) {
         out.push(b',');
         out.extend_from_slice(body.members().as_bytes());
     }
+    write_meta(out, body.meta(), server_info);
 }
 
 fn write_incomplete(out: &mut Vec<u8>, incomplete: &Incomplete) {

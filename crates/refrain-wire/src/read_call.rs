@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::call::{Call, CallKind};
 use crate::decode::{Text, is_object};
 use crate::envelope::{Id, Message, Rejection, parse};
-use crate::known_meta;
+use crate::meta_cache;
 use crate::plain::PlainDeserializer;
 use crate::ratified::CallSeed;
 
@@ -57,7 +57,7 @@ fn read_plain<'a>(bytes: &'a [u8], into: &mut Option<Call<'a>>) -> Option<PlainM
     if let Some(text) = deserializer.end().ok()?
         && let Some(call) = into
     {
-        known_meta::remember(text, &call.meta);
+        meta_cache::insert(text, &call.meta);
     }
     Some(plain)
 }

@@ -240,7 +240,7 @@ pub struct SamplingMessage {
     /// The author.
     pub role: Role,
     /// The content: in JSON, a block or an array of blocks.
-    #[serde(serialize_with = "one_or_array", deserialize_with = "one_or_many")]
+    #[serde(serialize_with = "write_blocks", deserialize_with = "read_blocks")]
     pub content: Vec<SamplingBlock>,
 }
 
@@ -391,7 +391,7 @@ pub struct SamplingAnswer {
     /// The author, usually the assistant.
     pub role: Role,
     /// The content: in JSON, a block or an array of blocks.
-    #[serde(serialize_with = "one_or_array", deserialize_with = "one_or_many")]
+    #[serde(serialize_with = "write_blocks", deserialize_with = "read_blocks")]
     pub content: Vec<SamplingBlock>,
     /// The model that answered.
     pub model: String,
@@ -474,7 +474,7 @@ impl SamplingBlock {
 }
 
 /// Serializes a single block without an array, for clients that do not read arrays.
-fn one_or_array<S: Serializer>(
+fn write_blocks<S: Serializer>(
     blocks: &Vec<SamplingBlock>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
@@ -484,7 +484,8 @@ fn one_or_array<S: Serializer>(
     }
 }
 
-fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SamplingBlock>, D::Error> {
+/// Reads one block, or an array of blocks.
+fn read_blocks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SamplingBlock>, D::Error> {
     let blocks = match Value::deserialize(deserializer)? {
         Value::Array(blocks) => blocks.into_iter().map(SamplingBlock::from_value).collect(),
         block => SamplingBlock::from_value(block).map(|block| vec![block]),

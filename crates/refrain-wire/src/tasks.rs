@@ -11,9 +11,7 @@ use crate::error::RpcError;
 use crate::members::Reader;
 use crate::meta::Meta;
 use crate::ratified::write_error_object;
-
-/// The largest integer that every JSON reader represents exactly.
-const MAX_MILLIS: u64 = 9_007_199_254_740_991;
+use crate::write::MAX_INTEGER;
 
 /// The methods of the tasks extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -216,8 +214,8 @@ pub fn stored_error(error: &RpcError) -> String {
 
 /// Whole milliseconds, at least one.
 fn millis(time: Duration) -> u64 {
-    let millis = u64::try_from(time.as_millis()).unwrap_or(MAX_MILLIS);
-    millis.clamp(1, MAX_MILLIS)
+    let millis = u64::try_from(time.as_millis()).unwrap_or(MAX_INTEGER);
+    millis.clamp(1, MAX_INTEGER)
 }
 
 /// Formats a time as RFC 3339 in UTC with milliseconds. Clamps it to the years 1970 to 9999.

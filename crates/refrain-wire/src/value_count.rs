@@ -13,8 +13,8 @@ pub struct TooManyValues {
 
 /// Checks that JSON text has at most `limit` values. Objects, arrays and object keys count as one value each.
 ///
-/// Nothing is allocated. Text that is too short to have more values is not read. Malformed text is not an error: it has at
-/// least as many values as a parser reads before it finds the error.
+/// Nothing is allocated, and text too short to exceed the limit is not read. Malformed text is counted too, with at least
+/// the values that a parser reads before it finds the error.
 ///
 /// ```
 /// use refrain_wire::check_values;
@@ -25,7 +25,7 @@ pub struct TooManyValues {
 /// assert_eq!(error.limit, 5);
 /// ```
 pub fn check_values(json: &[u8], limit: usize) -> Result<(), TooManyValues> {
-    // Each value needs a byte, and another one that separates it from the next.
+    // Each value needs one byte, and one more that separates it from the next.
     if json.len() / 2 < limit || has_at_most(json, limit) {
         Ok(())
     } else {

@@ -1,7 +1,10 @@
 //! Appends JSON to a byte buffer.
 
 use serde::Serialize;
+use serde_json::Number;
 
+/// The largest integer that every JSON reader represents exactly.
+pub(crate) const MAX_INTEGER: u64 = (1 << 53) - 1;
 /// Integers up to this size are exact in a double.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
@@ -108,9 +111,15 @@ pub(crate) fn number(out: &mut Vec<u8>, value: f64) {
 }
 
 /// The integer with exactly this value, if any.
-pub(crate) fn as_whole(value: f64) -> Option<i64> {
+fn as_whole(value: f64) -> Option<i64> {
     // The bound makes the conversion exact.
     (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
+}
+
+/// The integer with exactly the value of this float. `None` for a number that is already an integer.
+pub(crate) fn float_as_whole(number: &Number) -> Option<i64> {
+    let float = number.as_f64().filter(|_| number.is_f64());
+    float.and_then(as_whole)
 }
 
 /// Removes line breaks from JSON: a message must be one line, and raw values may contain breaks.

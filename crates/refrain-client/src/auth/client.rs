@@ -108,13 +108,13 @@ pub(super) enum ClientAuth {
 impl ClientAuth {
     /// How to send a secret: as registered, or as the authorization server prefers.
     fn for_secret(metadata: &IssuerMetadata, registered: Option<&str>) -> Self {
-        let named = [
+        let methods = [
             ("client_secret_basic", Self::Basic),
             ("client_secret_post", Self::Post),
             ("none", Self::None),
         ];
         let find = |is_wanted: &dyn Fn(&str) -> bool| {
-            let found = named.into_iter().find(|(name, _)| is_wanted(name));
+            let found = methods.into_iter().find(|(name, _)| is_wanted(name));
             found.map(|(_, auth)| auth)
         };
         find(&|name| registered == Some(name))

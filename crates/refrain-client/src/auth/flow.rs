@@ -27,11 +27,11 @@ impl ServerAuth {
         lacks_scope: bool,
     ) -> AuthResult<Grant> {
         let registered = self.setup.client.as_ref();
-        let known = registered
+        let preferred = registered
             .and_then(|client| client.issuer.as_deref())
             .or_else(|| self.setup.first_issuer.get().map(String::as_str))
             .or_else(|| prior.map(|prior| prior.issuer.as_str()));
-        let (resource, issuer) = self.find_metadata(challenge, known).await?;
+        let (resource, issuer) = self.find_metadata(challenge, preferred).await?;
         if let Some(client) = registered {
             let used_with = prior.filter(|prior| prior.client.id == client.id);
             self.check_issuer(client, used_with, &issuer.issuer)?;
@@ -234,17 +234,16 @@ impl GrantRequest<'_> {
             request = request.add_extra_param("dpop_jkt", key.thumbprint()?);
         }
         let (url, state) = request.url();
-        let back = visit(url).await;
-        let back = back.map_err(|error| AuthError::Browser(error.into()))?;
-        let code = redirect::read(&back, state.secret(), self.issuer)?;
+        let redirect = visit(url).await;
+        let redirect = redirect.map_err(|error| AuthError::Browser(error.into()))?;
+        let code = redirect::read(&redirect, state.secret(), self.issuer)?;
         let params = [
             ("code", code.as_str()),
             ("code_verifier", verifier.secret()),
             ("redirect_uri", redirect_uri.as_str()),
         ];
         let endpoint = self.endpoint()?;
-        let sent = endpoint.token("authorization_code", &params, None);
-        sent.await
+        endpoint.token("authorization_code", &params, None).await
     }
 
     async fn id_assertion(&self, provider: &IdentityProvider) -> AuthResult<String> {
@@ -273,8 +272,7 @@ impl GrantRequest<'_> {
     async fn by_refresh(self, refresh_token: &RefreshToken) -> AuthResult<Grant> {
         let params = [("refresh_token", refresh_token.secret().as_str())];
         let endpoint = self.endpoint()?;
-        let sent = endpoint.token("refresh_token", &params, None);
-        let token = sent.await?;
+        let token = endpoint.token("refresh_token", &params, None).await?;
         let mut grant = self.grant(&token)?;
         // Without a new refresh token, the old one remains valid.
         grant

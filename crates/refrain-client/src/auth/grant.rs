@@ -15,7 +15,7 @@ use std::fmt;
 use url::Url;
 
 /// Tokens are refreshed this many seconds before they expire, short-lived tokens at half of their lifetime.
-const SOON: u64 = 30;
+const REFRESH_SECONDS: u64 = 30;
 
 /// The result of an authorization for one server: access token, refresh token and client registration.
 ///
@@ -40,8 +40,8 @@ pub struct Grant {
 impl Grant {
     pub(super) fn is_valid(&self) -> bool {
         self.expires.is_none_or(|expires| {
-            let soon = SOON.min(expires.saturating_sub(self.obtained) / 2);
-            expires > now() + soon
+            let lifetime = expires.saturating_sub(self.obtained);
+            expires > now() + REFRESH_SECONDS.min(lifetime / 2)
         })
     }
 
@@ -115,7 +115,7 @@ impl GrantScopes {
 
 impl fmt::Display for GrantScopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<&str> = self.0.iter().map(String::as_str).collect();
-        f.write_str(&words.join(" "))
+        let scopes: Vec<&str> = self.0.iter().map(String::as_str).collect();
+        f.write_str(&scopes.join(" "))
     }
 }

@@ -38,12 +38,14 @@ impl ProtectedResource {
         self.dpop_bound_access_tokens_required || !self.dpop_signing_alg_values_supported.is_empty()
     }
 
-    /// The authorization server to use: `known` if the server lists it, otherwise the first.
-    fn issuer(&self, server: &Url, known: Option<&str>) -> AuthResult<&str> {
+    /// The authorization server to use: the preferred one if the server lists it, otherwise the first.
+    fn issuer(&self, server: &Url, preferred: Option<&str>) -> AuthResult<&str> {
         let issuers = &self.authorization_servers;
-        let known = known.and_then(|known| issuers.iter().find(|issuer| *issuer == known));
-        known
-            .or_else(|| issuers.first())
+        let mut listed = issuers
+            .iter()
+            .filter(|issuer| Some(issuer.as_str()) == preferred);
+        let issuer = listed.next().or_else(|| issuers.first());
+        issuer
             .map(String::as_str)
             .ok_or_else(|| AuthError::NoResourceMetadata(format!("the metadata of {server}")))
     }
@@ -111,28 +113,26 @@ impl IssuerMetadata {
 }
 
 impl ServerAuth {
-    /// Finds the server's metadata and its authorization server: `known`, if the server lists it.
+    /// Finds the metadata of the server and of its authorization server: the preferred one, if the server lists it.
     pub(super) async fn find_metadata(
         &self,
         challenge: &AuthChallenge,
-        known: Option<&str>,
+        preferred: Option<&str>,
     ) -> AuthResult<(ProtectedResource, IssuerMetadata)> {
         match self.resource_metadata(challenge).await {
             Err(missing @ AuthError::NoResourceMetadata(_))
                 if challenge.resource_metadata.is_none() =>
             {
                 let resource = ProtectedResource::without_document(&self.url);
-                match self
-                    .issuer_metadata(resource.issuer(&self.url, None)?)
-                    .await
-                {
+                let issuer = resource.issuer(&self.url, None)?;
+                match self.issuer_metadata(issuer).await {
                     Err(AuthError::NoIssuerMetadata { .. }) => Err(missing),
                     issuer => Ok((resource, issuer?)),
                 }
             }
             resource => {
                 let resource = resource?;
-                let issuer = resource.issuer(&self.url, known)?;
+                let issuer = resource.issuer(&self.url, preferred)?;
                 let issuer = self.issuer_metadata(issuer).await?;
                 Ok((resource, issuer))
             }
@@ -312,13 +312,13 @@ mod tests {
     }
 
     #[test]
-    fn known_authorization_server_is_preferred_if_listed() {
+    fn preferred_authorization_server_is_used_if_listed() {
         let metadata = ProtectedResource {
             authorization_servers: vec!["https://a".to_owned(), "https://b".to_owned()],
             ..ProtectedResource::default()
         };
         let server = url("https://mcp.example.com");
-        let issuer = |known| metadata.issuer(&server, known).unwrap();
+        let issuer = |preferred| metadata.issuer(&server, preferred).unwrap();
         assert_eq!(issuer(None), "https://a");
         assert_eq!(issuer(Some("https://b")), "https://b");
         assert_eq!(issuer(Some("https://c")), "https://a");

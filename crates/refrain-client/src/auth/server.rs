@@ -59,7 +59,7 @@ impl ServerAuth {
         }
     }
 
-    /// The headers of a request. Empty without a grant: the 401 response then says which authorization is needed.
+    /// The headers of a request. Empty without a grant, so that a 401 response names the required authorization.
     pub(super) async fn headers(
         self: &Arc<Self>,
         method: &Method,

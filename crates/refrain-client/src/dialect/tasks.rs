@@ -11,7 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many answers are remembered until the server can no longer reject them.
+/// The maximum number of sent answers for which a later rejection is recognised.
 const SENT_ANSWERS_MAX: usize = 1024;
 
 impl Translator {
@@ -66,13 +66,7 @@ impl Translator {
         match status.as_str() {
             "cancelled" => Ok(Ok(task)),
             "failed" => {
-                let RpcFailure {
-                    code,
-                    message,
-                    data,
-                } = failure;
-                let error = json!({"error": {"code": code, "message": message, "data": data}});
-                let error = to_raw_value(&error).map_err(invalid_task)?;
+                let error = to_raw_value(&json!({"error": failure})).map_err(invalid_task)?;
                 Ok(Ok(join_task(&task, &error)))
             }
             _ => Ok(Err(failure)),
@@ -137,8 +131,8 @@ impl Translator {
     fn forget_answers(&self, id: &str) {
         let mut sent_answers = self.sent_answers.lock();
         let all = std::mem::take(&mut *sent_answers).into_iter();
-        let (removed, kept): (VecDeque<_>, VecDeque<_>) = all.partition(|(task, _)| task == id);
-        *sent_answers = kept;
+        let (removed, rest): (VecDeque<_>, VecDeque<_>) = all.partition(|(task, _)| task == id);
+        *sent_answers = rest;
         // Dropping an exchange takes locks.
         drop(sent_answers);
         drop(removed);

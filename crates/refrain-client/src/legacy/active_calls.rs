@@ -7,7 +7,7 @@
 //! | ask | none: it does not name its call. With `allow_unassociated_asks`, the newest call |
 
 use crate::builder::ClientBuilder;
-use crate::notifications::{Notifications, PROGRESS, named_request};
+use crate::notifications::{Notifications, PROGRESS, related_request};
 use crate::transport::IncomingMessage;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -81,17 +81,14 @@ impl ActiveCalls {
     ) -> Option<Notifications> {
         let by_id = self.by_id.lock();
         if method == PROGRESS {
-            let call = by_id.get(&named_request(params)?);
+            let call = by_id.get(&related_request(params)?);
             return call.map(|call| call.notifications.clone());
         }
         let mut calls = by_id.values();
         let newest = calls.next_back();
         let newest = newest.filter(|newest| calls.all(|call| call.scope == newest.scope));
-        Some(
-            newest
-                .map_or(&self.notifications, |call| &call.notifications)
-                .clone(),
-        )
+        let handlers = newest.map_or(&self.notifications, |call| &call.notifications);
+        Some(handlers.clone())
     }
 }
 

@@ -46,7 +46,8 @@ struct CallAsks<'a> {
 impl CallAsks<'_> {
     fn add(&mut self, id: Value, method: String, params: Option<&RawValue>) -> LinkResult<()> {
         self.count += usize::from(method != PING);
-        let limit = self.inner.setup.limits.asks;
+        let limits = &self.inner.setup.limits;
+        let limit = limits.asks;
         if self.count > limit || self.answering.len() >= limit {
             let asks = limit + 1;
             return Err(LinkError::Final(ErrorKind::TooManyAsks { asks, limit }));
@@ -58,10 +59,8 @@ impl CallAsks<'_> {
             request["params"] = serde_json::from_str(params.get()).unwrap_or_default();
         }
         self.values += count_values(&request);
-        let limits = &self.inner.setup.limits;
-        limits
-            .check_ask_values(self.values)
-            .map_err(LinkError::Final)?;
+        let checked = limits.check_ask_values(self.values);
+        checked.map_err(LinkError::Final)?;
         let ask = IncomingAsk::read(&format!("ask-{}", self.count), &request, &self.asker);
         let (inner, session) = (self.inner, self.session);
         let answer = async move {
@@ -163,10 +162,8 @@ impl ClientInner {
         session: &LegacySession,
     ) -> Option<UnansweredAsk> {
         if method == PING {
-            if let Err(error) = self
-                .send_response(respond_to_stray(id, method, None), session)
-                .await
-            {
+            let pong = respond_to_stray(id, method, None);
+            if let Err(error) = self.send_response(pong, session).await {
                 tracing::debug!(?error, "failed to answer ping");
             }
             return None;
@@ -202,10 +199,10 @@ impl ClientInner {
     }
 
     fn error_code(&self, ask: &IncomingAsk, method: &str) -> i32 {
-        let known = ["elicitation/create", "sampling/createMessage", "roots/list"];
+        let methods = ["elicitation/create", "sampling/createMessage", "roots/list"];
         let handlers = &self.setup.handlers;
         match (ask, ask.kind()) {
-            (_, None) if known.contains(&method) => ErrorCode::InvalidParams.as_i32(),
+            (_, None) if methods.contains(&method) => ErrorCode::InvalidParams.as_i32(),
             (_, None) => ErrorCode::MethodNotFound.as_i32(),
             (_, Some(kind)) if !handlers.has(kind) => ErrorCode::MethodNotFound.as_i32(),
             (IncomingAsk::Sampling(ask), _) if handlers.allows(ask) => USER_REJECTED,
@@ -214,7 +211,7 @@ impl ClientInner {
         }
     }
 
-    /// Sends a response, with retries if it may not have reached the server, which ignores a repeated one.
+    /// Sends a response, and retries unless it has reached the server. The server ignores a repeated response.
     async fn send_response(&self, body: String, session: &LegacySession) -> LinkResult<()> {
         let outgoing = OutgoingMessage::without_response(body, session.headers());
         let mut retry = RetryState::new(self.setup.limits.retries);

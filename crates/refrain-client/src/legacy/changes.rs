@@ -60,7 +60,7 @@ impl ChangeHub {
             .any(|queue| queue.filter.uris.iter().any(|own| own == uri))
     }
 
-    /// Passes a change to the subscriptions to it.
+    /// Passes a change to the subscriptions whose filter includes it.
     pub(crate) fn announce(&self, change: &ServerChange) {
         for queue in self.queues() {
             queue.add(change);
@@ -83,7 +83,7 @@ impl ChangeQueue {
             ServerChange::Tools => filter.tools,
             ServerChange::Prompts => filter.prompts,
             ServerChange::Resources => filter.resources,
-            // It may be a part of the resource.
+            // The URI may be that of a part of the resource.
             ServerChange::Resource(uri) => filter.uris.iter().any(|own| uri.starts_with(own)),
             ServerChange::Task(_) => false,
         };
@@ -126,13 +126,13 @@ impl LegacySubscription {
         legacy: &Legacy,
         filter: &Filter,
     ) -> Result<(Self, Filter), ErrorKind> {
-        // Opens a lost session again. Otherwise nothing might be sent to the server.
+        // Renews a lost session. The subscription itself may send no request.
         match inner.ping().await {
             Ok(()) | Err(ErrorKind::Rpc(_)) => {}
             Err(error) => return Err(error),
         }
         let mut granted = offered(inner.connection.server(), filter);
-        let _subscribing = legacy.subscribing.lock().await;
+        let _guard = legacy.subscription_lock.lock().await;
         let filter = Filter {
             uris: granted.uris.clone(),
             ..filter.clone()
@@ -177,7 +177,7 @@ async fn unsubscribe(inner: Arc<ClientInner>, uris: Vec<String>) {
         return;
     };
     // Another subscription may be in progress.
-    let _subscribing = legacy.subscribing.lock().await;
+    let _guard = legacy.subscription_lock.lock().await;
     for uri in uris {
         if !inner.setup.notifications.changes.has_subscriber(&uri)
             && let Err(error) = inner.request(Request::unsubscribe(&uri)).await

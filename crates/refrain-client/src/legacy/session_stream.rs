@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 /// Give up after this many consecutive streams that ended early without a message.
 const EMPTY_MAX: u32 = 5;
-/// A stream that stayed open longer did not end early.
+/// A stream that ends within this time ends early.
 const EARLY_END: Duration = Duration::from_secs(5);
 /// Give up after this many consecutive failures: several minutes, enough for a server restart.
 const FAILURES_MAX: u32 = 100;
@@ -117,14 +117,14 @@ impl SessionReader {
         }
     }
 
-    /// Reads the stream, and reopens it when it ends. Without the stream there are no more changes to subscribe to.
+    /// Reads the stream, and reopens it when it ends. Ends all subscriptions when it cannot be reopened.
     async fn read(&self, session: LegacySession) {
         if self.read_streams(session).await {
             self.calls.end_subscriptions();
         }
     }
 
-    /// Reads streams until the server has none. Returns whether there was one.
+    /// Reads streams until the server offers none. Returns whether any stream was open.
     async fn read_streams(&self, session: LegacySession) -> bool {
         let (mut empty, mut failures, mut has_opened) = (0, 0, false);
         while empty < EMPTY_MAX && failures < FAILURES_MAX {

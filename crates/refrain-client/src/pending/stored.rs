@@ -1,8 +1,8 @@
-//! The serialised form of a [`PendingCall`].
+//! The serialized form of a [`PendingCall`].
 
 use super::{CallOrigin, CallStage, PendingCall, RoundDelivery};
-use crate::FixedProtocol;
 use crate::call::CallSpec;
+use crate::dialect::Dialect;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +17,8 @@ pub(super) struct StoredPendingCall {
     address: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     server: Option<String>,
-    #[serde(default, rename = "dialect", skip_serializing_if = "Option::is_none")]
-    protocol: Option<FixedProtocol>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dialect: Option<Dialect>,
     call: CallSpec,
     call_id: String,
     round: u32,
@@ -62,7 +62,7 @@ impl From<StoredPendingCall> for PendingCall {
             origin: CallOrigin {
                 address: stored.address,
                 server: stored.server,
-                protocol: stored.protocol,
+                dialect: stored.dialect,
             },
             call: stored.call,
             call_id: stored.call_id,
@@ -96,7 +96,7 @@ impl From<PendingCall> for StoredPendingCall {
             format: FORMAT,
             address: pending.origin.address,
             server: pending.origin.server,
-            protocol: pending.origin.protocol,
+            dialect: pending.origin.dialect,
             call: pending.call,
             call_id: pending.call_id,
             round: pending.round,

@@ -1,5 +1,5 @@
-//! Pipes: one stream of messages in each direction, to a child process (one message per line of its standard input and
-//! output) or over the HTTP+SSE transport of 2024-11-05.
+//! Pipes: one stream of messages in each direction. The peer is a child process, with one message per line of its standard
+//! input and output, or a server with the HTTP+SSE transport of 2024-11-05.
 //!
 //! The server's output is read continuously, so that neither side blocks the other. Messages are queued per request, up
 //! to a limit.
@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::process::Command;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// How many characters of an invalid line an error repeats.
+/// The maximum number of characters that an error quotes from an invalid line.
 const EXCERPT_MAX: usize = 200;
 const QUEUE_MAX: usize = 1024;
 
@@ -69,7 +69,7 @@ enum PipePeer {
 
 /// A running process, or an open event stream.
 struct PipeConnection {
-    shared: Arc<ProcessState>,
+    shared: Arc<PipeState>,
     queue: mpsc::Sender<QueuedLine>,
     /// Dropping this ends the process, even if it does not read the queued messages.
     keep_running: oneshot::Sender<()>,
@@ -84,13 +84,13 @@ struct QueuedLine {
 
 pub(crate) struct PipeExchange {
     id: u64,
-    shared: Arc<ProcessState>,
+    shared: Arc<PipeState>,
     messages: mpsc::Receiver<QueuedMessage>,
     is_cancellable: bool,
 }
 
 /// The state that the link shares with the task that monitors the process or the event stream.
-struct ProcessState {
+struct PipeState {
     /// The program, or the URL of an event stream.
     program: String,
     is_process: bool,
@@ -106,10 +106,10 @@ impl PipeLink {
     pub(crate) fn spawn(mut command: Command, setup: PipeSetup) -> Result<Self, ErrorKind> {
         let process = PipeConnection::spawn(&mut command, setup.clone())?;
         let std_command = command.as_std();
-        let mut words = vec![std_command.get_program().to_string_lossy()];
-        words.extend(std_command.get_args().map(|word| word.to_string_lossy()));
+        let mut command_line = vec![std_command.get_program().to_string_lossy()];
+        command_line.extend(std_command.get_args().map(|arg| arg.to_string_lossy()));
         Ok(Self {
-            address: words.join(" "),
+            address: command_line.join(" "),
             peer: PipePeer::Process(Box::new(Mutex::new(command))),
             connection: Mutex::new(process),
             is_modern: AtomicBool::new(false),
@@ -150,7 +150,7 @@ impl PipeLink {
         self.shared().input.is_read()
     }
 
-    /// Starts the process again, after the former one has ended, or opens the event stream again.
+    /// Restarts the process after it has ended, or reopens the event stream.
     pub(crate) async fn restart(&self) -> LinkResult<()> {
         let former = self.connection.lock().monitor.clone();
         former.await;
@@ -179,7 +179,7 @@ impl PipeLink {
         self.shared().routes.lock().is_modern = true;
     }
 
-    fn shared(&self) -> Arc<ProcessState> {
+    fn shared(&self) -> Arc<PipeState> {
         Arc::clone(&self.connection.lock().shared)
     }
 
@@ -244,12 +244,12 @@ impl PipeConnection {
         run: impl FnOnce(
             mpsc::Receiver<QueuedLine>,
             oneshot::Receiver<()>,
-            Arc<ProcessState>,
+            Arc<PipeState>,
         ) -> BoxFuture<'static, ()>,
     ) -> Self {
         let (queue, lines) = mpsc::channel(QUEUE_MAX);
         let (keep_running, shutdown) = oneshot::channel();
-        let shared = Arc::new(ProcessState {
+        let shared = Arc::new(PipeState {
             program,
             is_process,
             routes: Mutex::default(),
@@ -309,7 +309,7 @@ impl Drop for PipeExchange {
         if self.shared.setup.leaves_dropped_asks && !request.has_response {
             return;
         }
-        // An open ask may belong to another call of the same client. Without one it is rejected.
+        // An open ask may belong to another call of the same client. If there is none, the ask is rejected.
         for ask in request.open_asks {
             let routes = self.shared.routes.lock();
             let recipient = routes.newest_call_of(request.scope);
@@ -318,7 +318,7 @@ impl Drop for PipeExchange {
     }
 }
 
-impl ProcessState {
+impl PipeState {
     async fn send(&self, id: Option<u64>, message: &str) -> LinkResult<()> {
         if let Some(kind) = self.exit_error() {
             return Err(LinkError::NotSent(kind));
@@ -352,7 +352,7 @@ impl ProcessState {
         permit.send(QueuedLine { id, text });
     }
 
-    /// The error for a closed queue. Usually the process has just exited, which is noticed a moment later.
+    /// The error for a closed queue. Usually the process has just exited; waits until that is detected.
     async fn write_error(&self) -> LinkError {
         let mut exited = pin!(self.exited.notified());
         exited.as_mut().enable();

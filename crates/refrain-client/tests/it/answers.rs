@@ -1,20 +1,11 @@
 //! Answers to asks: by handlers and manually, valid and invalid.
 
-use crate::support::{FakeServer, Respond, form};
+use crate::support::{FakeServer, form, server_asking};
 use refrain_client::wire::{AskKind, Content, Role, Root, SamplingAnswer};
 use refrain_client::{
     AnswerRejection, AskAnswer, CallSpec, Client, ErrorKind, IncomingAsk, RoundOutcome,
 };
 use serde_json::{Value, json};
-
-/// A server that sends these asks once, and completes with any answers.
-async fn server_asking(asks: Value) -> FakeServer {
-    FakeServer::start(move |request| match request["params"].get("requestState") {
-        None => Respond::asks(asks.clone(), Some("s")),
-        Some(_) => Respond::text("done"),
-    })
-    .await
-}
 
 fn sent_answers(server: &FakeServer) -> Value {
     server.requests("tools/call").last().expect("a round")["params"]["inputResponses"].clone()

@@ -1,7 +1,7 @@
 //! Options of a call: additional metadata and the call id.
 
 use crate::legacy::support::spawn;
-use crate::support::{FakeServer, Respond, form, serve_forever};
+use crate::support::{FakeServer, Respond, form, serve_forever, server_asking};
 use refrain::prelude::*;
 use refrain_client::wire::client::RequestMeta;
 use refrain_client::{AskAnswer, CallSpec, Client, ErrorKind, PendingCall};
@@ -17,11 +17,7 @@ fn call_with_meta() -> CallSpec {
 
 #[tokio::test]
 async fn additional_metadata_is_sent_in_each_round() {
-    let server = FakeServer::start(|request| match request["params"].get("requestState") {
-        None => Respond::asks(json!({"it": form("?", json!({}))}), Some("s")),
-        Some(_) => Respond::text("done"),
-    })
-    .await;
+    let server = server_asking(json!({"it": form("?", json!({}))})).await;
     let client = Client::builder()
         .on_form(|_| async { Ok(AskAnswer::accept(json!({}))?) })
         .connect(&server.url)

@@ -1,6 +1,6 @@
 //! Calls that the server may or may not have executed.
 
-use crate::support::{FakeServer, Respond};
+use crate::support::{FakeServer, Respond, connect};
 use refrain_client::{CallSpec, Client, ErrorKind, PendingCall, RetrySafety};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,11 +28,6 @@ async fn start_server(
         _ => round(rounds.fetch_add(1, Ordering::SeqCst) + 1),
     })
     .await
-}
-
-async fn connect(server: &FakeServer) -> Client {
-    let client = Client::builder().connect(&server.url);
-    client.await.expect("a server")
 }
 
 /// The response of a gateway that lost the server during a call.

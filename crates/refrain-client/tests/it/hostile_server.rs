@@ -1,18 +1,13 @@
 //! Servers that try to exhaust the memory or the time of a client. The limits are the defaults unless a test sets them.
 
-use crate::support::{FakeServer, Respond, within};
-use refrain_client::{Client, ClientLimits, Error, ErrorKind};
+use crate::support::{FakeServer, Respond, connect, task_server, within};
+use refrain_client::{Client, ClientBuilder, ClientLimits, Error, ErrorKind};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Small values whose text is a hundred times smaller than the memory they need.
 fn small_values() -> Value {
     vec![json!({"": 0}); 70_000].into()
-}
-
-async fn connect(server: &FakeServer) -> Client {
-    let connected = Client::builder().connect(&server.url).await;
-    connected.expect("a server")
 }
 
 async fn call(server: &FakeServer) -> Error {
@@ -191,66 +186,53 @@ async fn long_error_message_is_truncated() {
     assert_eq!(failure.message.len(), 64 * 1024);
 }
 
-#[tokio::test]
-async fn task_that_asks_in_a_loop_is_given_up() {
+/// A server whose calls become a task. Each poll returns the asks for its number, from 0.
+async fn asking_task_server(asks: impl Fn(usize) -> Value + Send + Sync + 'static) -> FakeServer {
     let polls = AtomicUsize::new(0);
-    let server = FakeServer::start(move |request| match request["method"].as_str() {
-        Some("subscriptions/listen") => Respond::Error(-32601, "no such method"),
-        Some("tasks/get") => {
-            let key = polls.fetch_add(1, Ordering::Relaxed).to_string();
-            let asks = json!({key: {"method": "roots/list", "params": {}}});
-            Respond::Result(
-                json!({"resultType": "complete", "taskId": "t1", "pollIntervalMs": 1,
-                "status": "input_required", "inputRequests": asks}),
-            )
+    task_server(move |method| match method {
+        "tasks/get" => {
+            let asks = asks(polls.fetch_add(1, Ordering::Relaxed));
+            json!({"resultType": "complete", "taskId": "t1", "pollIntervalMs": 1,
+                "status": "input_required", "inputRequests": asks})
         }
-        Some("tasks/update") => Respond::Result(json!({"resultType": "complete"})),
-        _ => Respond::Result(json!({"resultType": "task", "taskId": "t1", "status": "working"})),
+        _ => json!({"resultType": "complete"}),
     })
-    .await;
+    .await
+}
+
+/// The error of a call whose task may make 6 asks, 3 at a time.
+async fn call_with_ask_limit(server: &FakeServer, builder: ClientBuilder) -> Error {
     let limits = ClientLimits {
         asks: 3,
         rounds: 2,
         ..ClientLimits::default()
     };
-    let builder = Client::builder().limits(limits);
-    let builder = builder.on_roots(|_| async { Ok(Vec::new()) });
-    let client = builder.connect(&server.url).await.unwrap();
+    let client = builder.limits(limits).connect(&server.url).await;
+    let client = client.expect("a connection");
     let called = within("the error", client.call_tool("t", json!({}))).await;
-    let error = called.unwrap_err();
+    called.expect_err("the task makes too many asks")
+}
+
+#[tokio::test]
+async fn task_that_asks_in_a_loop_is_given_up() {
+    let ask = json!({"method": "roots/list", "params": {}});
+    let server = asking_task_server(move |poll| json!({(poll.to_string()): ask})).await;
+    let builder = Client::builder().on_roots(|_| async { Ok(Vec::new()) });
+    let error = call_with_ask_limit(&server, builder).await;
     assert_matches!(error.kind, ErrorKind::TooManyAsks { asks: 7, limit: 6 });
 }
 
 #[tokio::test]
 async fn task_that_replaces_unanswered_asks_is_given_up() {
-    let polls = AtomicUsize::new(0);
-    let server = FakeServer::start(move |request| match request["method"].as_str() {
-        Some("subscriptions/listen") => Respond::Error(-32601, "no such method"),
-        Some("tasks/get") => {
-            let poll = polls.fetch_add(1, Ordering::Relaxed);
-            let ask = json!({"method": "roots/list", "params": {}});
-            let asks: Value = (0..3)
-                .map(|n| (format!("{poll}-{n}"), ask.clone()))
-                .collect();
-            Respond::Result(
-                json!({"resultType": "complete", "taskId": "t1", "pollIntervalMs": 1,
-                "status": "input_required", "inputRequests": asks}),
-            )
-        }
-        _ => Respond::Result(json!({"resultType": "task", "taskId": "t1", "status": "working"})),
+    let ask = json!({"method": "roots/list", "params": {}});
+    let server = asking_task_server(move |poll| {
+        let asks = (0..3).map(|n| (format!("{poll}-{n}"), ask.clone()));
+        asks.collect()
     })
     .await;
-    let limits = ClientLimits {
-        asks: 3,
-        rounds: 2,
-        ..ClientLimits::default()
-    };
     // No ask is ever answered.
-    let builder = Client::builder().limits(limits);
-    let builder = builder.on_roots(|_| std::future::pending());
-    let client = builder.connect(&server.url).await.unwrap();
-    let called = within("the error", client.call_tool("t", json!({}))).await;
-    let error = called.unwrap_err();
+    let builder = Client::builder().on_roots(|_| std::future::pending());
+    let error = call_with_ask_limit(&server, builder).await;
     assert_matches!(error.kind, ErrorKind::TooManyAsks { asks: 9, limit: 6 });
 }
 
@@ -268,13 +250,7 @@ async fn asks_with_too_many_values_are_rejected() {
     let expected = "a round of asks with more than 50000 JSON values, the limit set by `ClientLimits::ask_values`";
     let server = FakeServer::start(|_| Respond::asks(large_forms(), None)).await;
     assert_limit(&call(&server).await, expected);
-    let server = FakeServer::start(|request| match request["method"].as_str() {
-        Some("subscriptions/listen") => Respond::Error(-32601, "no such method"),
-        Some("tasks/get") => Respond::Result(json!({"resultType": "complete", "taskId": "t1",
-            "pollIntervalMs": 1, "status": "input_required", "inputRequests": large_forms()})),
-        _ => Respond::Result(json!({"resultType": "task", "taskId": "t1", "status": "working"})),
-    })
-    .await;
+    let server = asking_task_server(|_| large_forms()).await;
     assert_limit(&call(&server).await, expected);
 }
 

@@ -1,15 +1,12 @@
 //! Servers that violate the protocol, are busy, or cannot be reached.
 
-use crate::support::{FakeServer, Respond, form};
-use futures_util::future::BoxFuture;
-use http::{HeaderMap, Method};
+use crate::support::{FakeServer, HeaderAuth, Respond, form};
+use futures_util::FutureExt;
+use http::HeaderMap;
 use refrain_client::wire::AskKind;
-use refrain_client::{
-    AuthError, Authorize, Client, ClientLimits, Error, ErrorKind, RejectedRequest,
-};
+use refrain_client::{Client, ClientLimits, Error, ErrorKind};
 use serde_json::json;
 use std::time::Duration;
-use url::Url;
 
 async fn connect(server: &FakeServer) -> Client {
     let client = Client::builder().answer_manually([AskKind::Form]);
@@ -182,29 +179,6 @@ async fn event_of_another_type_is_ignored() {
 /// The silence limit, which is shorter than the login.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// An authorization that takes longer than the silence limit.
-struct SlowLogin;
-
-impl Authorize for SlowLogin {
-    fn headers<'a>(
-        &'a self,
-        _method: &'a Method,
-        _url: &'a Url,
-    ) -> BoxFuture<'a, Result<HeaderMap, AuthError>> {
-        Box::pin(async {
-            tokio::time::sleep(SILENCE + Duration::from_secs(1)).await;
-            Ok(HeaderMap::new())
-        })
-    }
-
-    fn handle_rejection<'a>(
-        &'a self,
-        _rejection: RejectedRequest<'a>,
-    ) -> BoxFuture<'a, Result<bool, AuthError>> {
-        Box::pin(async { Ok(false) })
-    }
-}
-
 #[tokio::test]
 async fn login_time_does_not_count_as_server_silence() {
     let server = FakeServer::start(|_| Respond::text("done")).await;
@@ -212,7 +186,11 @@ async fn login_time_does_not_count_as_server_silence() {
         silence: SILENCE,
         ..ClientLimits::default()
     };
-    let builder = Client::builder().limits(limits).authorize(SlowLogin);
+    let slow_login = HeaderAuth(|| {
+        let login = tokio::time::sleep(SILENCE + Duration::from_secs(1));
+        login.map(|()| HeaderMap::new()).boxed()
+    });
+    let builder = Client::builder().limits(limits).authorize(slow_login);
     builder.connect(&server.url).await.unwrap();
 }
 

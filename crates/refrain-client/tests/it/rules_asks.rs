@@ -1,6 +1,6 @@
 //! Protocol rules for asks: declared kinds, sampling, roots, URLs.
 
-use crate::support::{FakeServer, Respond};
+use crate::support::{FakeServer, Respond, server_asking};
 use refrain_client::wire::{AskKind, Content, Role, Root, SamplingAnswer};
 use refrain_client::{AskAnswer, Client, ErrorKind};
 use serde_json::{Value, json};
@@ -8,12 +8,8 @@ use std::io::ErrorKind::WouldBlock;
 use std::net::TcpListener;
 
 /// A server that sends this ask once, and then completes.
-async fn server_asking(ask: Value) -> FakeServer {
-    FakeServer::start(move |request| match request["params"].get("requestState") {
-        None => Respond::asks(json!({"it": ask}), Some("s")),
-        Some(_) => Respond::text("done"),
-    })
-    .await
+async fn server_with_ask(ask: Value) -> FakeServer {
+    server_asking(json!({"it": ask})).await
 }
 
 /// Makes a call, and returns the reason why its ask has no answer.
@@ -44,7 +40,7 @@ async fn undeclared_asks_are_not_answered() {
         ),
         ("elicitation/create", url),
     ] {
-        let server = server_asking(json!({"method": method, "params": params})).await;
+        let server = server_with_ask(json!({"method": method, "params": params})).await;
         let client = Client::builder()
             .on_form(|_| async { panic!("not a form") })
             .connect(&server.url)
@@ -100,7 +96,7 @@ async fn sampling_with_tools_or_invalid_messages_is_rejected() {
         let mut params = params;
         params["maxTokens"] = 5.into();
         let server =
-            server_asking(json!({"method": "sampling/createMessage", "params": params})).await;
+            server_with_ask(json!({"method": "sampling/createMessage", "params": params})).await;
         let client = Client::builder()
             .on_sampling(|_| async { panic!("the handler must not run") })
             .connect(&server.url)
@@ -119,7 +115,8 @@ async fn declared_sampling_with_tools_reaches_the_handler() {
         "messages": [{"role": "user", "content": {"type": "text", "text": "?"}}],
         "tools": [tool], "toolChoice": {"mode": "required"}, "includeContext": "thisServer", "maxTokens": 5,
     });
-    let server = server_asking(json!({"method": "sampling/createMessage", "params": params})).await;
+    let server =
+        server_with_ask(json!({"method": "sampling/createMessage", "params": params})).await;
     let tool_use = json!({"type": "tool_use", "id": "1", "name": "x", "input": {}});
     let answer = json!({"role": "assistant", "model": "m", "content": tool_use});
     let answered: SamplingAnswer = serde_json::from_value(answer).unwrap();
@@ -142,7 +139,7 @@ async fn declared_sampling_with_tools_reaches_the_handler() {
 
 #[tokio::test]
 async fn sampling_params_reach_the_handler() {
-    let server = server_asking(json!({"method": "sampling/createMessage", "params": {
+    let server = server_with_ask(json!({"method": "sampling/createMessage", "params": {
         "messages": [{"role": "user", "content": {"type": "text", "text": "Capital?"}}],
         "modelPreferences": {"hints": [{"name": "first"}, {"name": "second"}], "costPriority": 0.3},
         "systemPrompt": "Be brief.",
@@ -180,7 +177,7 @@ async fn sampling_params_reach_the_handler() {
 
 #[tokio::test]
 async fn roots_must_be_unambiguous_file_uris() {
-    let server = server_asking(json!({"method": "roots/list"})).await;
+    let server = server_with_ask(json!({"method": "roots/list"})).await;
     let call = |uri: &'static str| {
         let url = server.url.clone();
         async move {
@@ -219,7 +216,7 @@ async fn url_reaches_the_handler_unchanged_and_is_not_fetched() {
     let url = format!("http://{}/a/b?c=d&e=%20f#g", trap.local_addr().unwrap());
     let asked = url.clone();
     let params = json!({"mode": "url", "message": "Sign in", "url": url});
-    let server = server_asking(json!({"method": "elicitation/create", "params": params})).await;
+    let server = server_with_ask(json!({"method": "elicitation/create", "params": params})).await;
     let client = Client::builder()
         .on_url(move |ask| {
             assert_eq!(ask.url.as_str(), asked);

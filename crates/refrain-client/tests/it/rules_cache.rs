@@ -1,21 +1,15 @@
 //! Protocol rules for caching and pagination.
 
-use crate::support::{FakeServer, Respond, within};
-use futures_util::future::BoxFuture;
+use crate::support::{FakeServer, HeaderAuth, Respond, connect, within};
+use futures_util::FutureExt;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue, Method};
-use refrain_client::{AuthError, Authorize, Client, RejectedRequest};
+use http::{HeaderMap, HeaderValue};
+use refrain_client::Client;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use url::Url;
 
 const LONG: u64 = 600_000;
-
-async fn connect(server: &FakeServer) -> Client {
-    let client = Client::builder().connect(&server.url).await;
-    client.expect("a server")
-}
 
 fn read(text: &str, ttl: u64) -> Respond {
     let contents = json!([{"uri": "file:///x", "text": text}]);
@@ -83,34 +77,18 @@ async fn clients_do_not_share_a_cache() {
     }
 }
 
-/// Sends the current number as its token.
-struct ChangingToken(Arc<AtomicU64>);
-
-impl Authorize for ChangingToken {
-    fn headers<'a>(
-        &'a self,
-        _method: &'a Method,
-        _url: &'a Url,
-    ) -> BoxFuture<'a, Result<HeaderMap, AuthError>> {
-        let token = format!("Bearer {}", self.0.load(Ordering::SeqCst));
-        let token = HeaderValue::try_from(token).expect("a token");
-        Box::pin(async { Ok(HeaderMap::from_iter([(AUTHORIZATION, token)])) })
-    }
-
-    fn handle_rejection<'a>(
-        &'a self,
-        _rejection: RejectedRequest<'a>,
-    ) -> BoxFuture<'a, Result<bool, AuthError>> {
-        Box::pin(async { Ok(false) })
-    }
-}
-
 #[tokio::test]
 async fn new_access_token_invalidates_the_cache() {
     let server = FakeServer::start(|_| read("mine", LONG)).await;
     let token = Arc::new(AtomicU64::new(1));
+    let current = Arc::clone(&token);
+    let authorize = HeaderAuth(move || {
+        let token = format!("Bearer {}", current.load(Ordering::SeqCst));
+        let token = HeaderValue::try_from(token).expect("a token");
+        async { HeaderMap::from_iter([(AUTHORIZATION, token)]) }.boxed()
+    });
     let client = Client::builder()
-        .authorize(ChangingToken(Arc::clone(&token)))
+        .authorize(authorize)
         .connect(&server.url)
         .await
         .unwrap();

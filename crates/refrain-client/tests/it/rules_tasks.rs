@@ -1,25 +1,10 @@
 //! Protocol rules for tasks.
 
-use crate::support::{FakeServer, Respond, until};
+use crate::support::{FakeServer, Respond, task_server, until};
 use refrain_client::{Client, ErrorKind};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-
-/// A server whose calls become a task, with these results of the task methods.
-async fn task_server(task: impl Fn(&str) -> Value + Send + Sync + 'static) -> FakeServer {
-    FakeServer::start(move |request| {
-        let method = request["method"].as_str().expect("a method");
-        match method {
-            "subscriptions/listen" => Respond::Error(-32601, "no such method"),
-            "tasks/get" | "tasks/update" | "tasks/cancel" => Respond::Result(task(method)),
-            _ => {
-                Respond::Result(json!({"resultType": "task", "taskId": "t1", "status": "working"}))
-            }
-        }
-    })
-    .await
-}
 
 fn working() -> Value {
     json!({"taskId": "t1", "status": "working", "pollIntervalMs": 20})

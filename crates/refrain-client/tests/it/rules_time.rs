@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_secs(2);
 
-/// What the server sends on every stream.
+/// The messages that the server sends on every stream.
 #[derive(Clone, Copy)]
 enum Traffic {
     Nothing,
@@ -58,6 +58,11 @@ async fn write(traffic: Traffic, events: &Events, response: &Value) {
     }
 }
 
+async fn connect(url: &str, limits: ClientLimits) -> Client {
+    let client = Client::builder().limits(limits).connect(url).await;
+    client.expect("a connection")
+}
+
 #[tokio::test]
 async fn progress_does_not_extend_the_deadline() {
     let (url, closed) = endless(Traffic::Progress).await;
@@ -66,11 +71,7 @@ async fn progress_does_not_extend_the_deadline() {
         silence: LONG,
         ..ClientLimits::default()
     };
-    let client = Client::builder()
-        .limits(limits)
-        .connect(&url)
-        .await
-        .unwrap();
+    let client = connect(&url, limits).await;
     let list = within("the list", client.tools()).await.unwrap_err();
     let call = within("the call", client.call_tool("t", json!({}))).await;
     let task = within("the task", client.task("t1")).await.unwrap_err();
@@ -91,11 +92,7 @@ async fn silent_server_times_out_and_its_stream_is_closed() {
         silence: SHORT,
         ..ClientLimits::default()
     };
-    let client = Client::builder()
-        .limits(limits)
-        .connect(&url)
-        .await
-        .unwrap();
+    let client = connect(&url, limits).await;
     let list = within("the list", client.tools()).await.unwrap_err();
     let call = within("the call", client.call_tool("t", json!({}))).await;
     for error in [list, call.unwrap_err()] {
@@ -114,8 +111,7 @@ async fn comments_keep_a_stream_alive() {
         silence: SHORT,
         ..ClientLimits::default()
     };
-    let client = Client::builder().limits(limits);
-    let client = client.connect(&url).await.unwrap();
+    let client = connect(&url, limits).await;
     let call = within("the call", client.call_tool("t", json!({}))).await;
     call.unwrap();
 }

@@ -1,6 +1,6 @@
 //! Scoped clients: several sets of handlers on one connection.
 
-use crate::legacy::support::{called, form, legacy_greeting, python, spawn};
+use crate::legacy::support::{called, form, legacy_greeting, python, spawn, without_asks};
 use crate::support::{FakeServer, Respond, until, within};
 use parking_lot::Mutex;
 use refrain_client::wire::LogLevel;
@@ -17,8 +17,8 @@ const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 type Record = Arc<Mutex<Vec<String>>>;
 
-/// Handlers that answer forms with this name, and record what they receive.
-fn of(name: &'static str, record: &Record) -> impl FnOnce(ClientBuilder) -> ClientBuilder {
+/// Handlers that answer forms with this name, and record all messages.
+fn recording(name: &'static str, record: &Record) -> impl FnOnce(ClientBuilder) -> ClientBuilder {
     let (asks, progress, log) = (Arc::clone(record), Arc::clone(record), Arc::clone(record));
     move |builder| {
         builder
@@ -34,11 +34,6 @@ fn of(name: &'static str, record: &Record) -> impl FnOnce(ClientBuilder) -> Clie
                 log.lock().push(format!("{name}: {}", message.data));
             })
     }
-}
-
-/// A client whose handler must not run.
-fn without_asks() -> ClientBuilder {
-    Client::builder().on_form(|ask| async move { panic!("unexpected ask {:?}", ask.message) })
 }
 
 fn sorted(record: &Record) -> Vec<String> {
@@ -69,8 +64,8 @@ async fn scoped_clients_have_their_own_capabilities_handlers_and_limits() {
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let record = Record::default();
-    let ada = client.scoped(of("ada", &record));
-    let bob = client.scoped(of("bob", &record));
+    let ada = client.scoped(recording("ada", &record));
+    let bob = client.scoped(recording("bob", &record));
     let (first, second) = tokio::join!(called(&ada, "one"), called(&bob, "two"));
     assert_eq!(
         (first.unwrap(), second.unwrap()),
@@ -138,7 +133,7 @@ async fn session_stream_notifications_reach_the_scoped_client_of_their_call() {
     let server = server_with_session_stream().await;
     let client = without_asks().connect(&server.url).await.unwrap();
     let record = Record::default();
-    let ada = client.scoped(of("ada", &record));
+    let ada = client.scoped(recording("ada", &record));
     // The call ends only after these notifications.
     let ada_after = |expected: &'static [&'static str]| {
         let record = Arc::clone(&record);
@@ -206,7 +201,7 @@ async fn pipe_asks_and_notifications_reach_the_scoped_client() {
     let client = spawn(without_asks(), &[]).await.unwrap();
     let record = Record::default();
     for name in ["ada", "bob"] {
-        let scoped = client.scoped(of(name, &record));
+        let scoped = client.scoped(recording(name, &record));
         let answer = called(&scoped, "form").await.unwrap();
         assert_eq!(answer["content"]["b"], name);
         assert_eq!(called(&scoped, "progress").await.unwrap(), "done");
@@ -229,7 +224,7 @@ async fn pipe_ask_during_calls_of_two_scoped_clients_is_rejected() {
         answer = called(&bob, "form") => assert_eq!(answer.unwrap()["code"], -32602),
     }
     let record = Record::default();
-    let eve = client.scoped(of("eve", &record));
+    let eve = client.scoped(recording("eve", &record));
     assert_eq!(called(&eve, "form").await.unwrap()["content"]["b"], "eve");
 }
 
@@ -255,7 +250,7 @@ async fn open_ask_of_a_dropped_call_does_not_reach_another_scoped_client() {
     let first = tokio::spawn(async move { ada.call_tool("form", json!({})).await });
     within("the ask", is_asked.notified()).await;
     let record = Record::default();
-    let bob = client.scoped(of("bob", &record));
+    let bob = client.scoped(recording("bob", &record));
     let second = tokio::spawn(async move { called(&bob, "pid").await });
     let is_sent = || sent.lock().iter().any(|one| one.contains("\"pid\""));
     until("the second call", is_sent).await;

@@ -37,7 +37,7 @@ fn assert_kept(kept: &impl Serialize, sent: &str) {
     assert!(sent.len() > 2, "an empty list shows nothing");
 }
 
-/// Checks that lists are serialised as the server sent them, in the same order.
+/// Checks that lists are serialized as the server sent them, in the same order.
 pub(crate) async fn check_kept(program: Program) {
     let received = Received::default();
     let recorder = received.clone();

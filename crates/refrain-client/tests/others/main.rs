@@ -12,7 +12,7 @@ mod user;
 use refrain_testkit::net::programs::{
     EVERYTHING, FASTMCP, LEGACY_NPM, LEGACY_PYTHON, NPM, PYTHON, Program, RMCP,
 };
-use server::{HttpServer, Target};
+use server::Target;
 
 /// The expected properties of a restaurant server.
 struct Expected {
@@ -50,8 +50,8 @@ const LEGACY_EXPECTED: Expected = Expected::legacy("legacy-restaurant");
 const LEGACY_NPM_EXPECTED: Expected = Expected::legacy("legacy-npm-restaurant");
 
 async fn over_http(program: Program, expected: &Expected) {
-    let server = HttpServer::start(program, "--http").await;
-    restaurant::check_all(&server.target(), expected).await;
+    let server = Target::listen(program, "--http").await;
+    restaurant::check_all(&server, expected).await;
 }
 
 async fn over_stdio(program: Program, expected: &Expected) {
@@ -115,8 +115,8 @@ async fn legacy_over_http() {
 
 #[tokio::test]
 async fn legacy_over_http_sse() {
-    let server = HttpServer::start(LEGACY_PYTHON, "--sse").await;
-    restaurant::check_all(&server.target(), &LEGACY_EXPECTED).await;
+    let server = Target::listen(LEGACY_PYTHON, "--sse").await;
+    restaurant::check_all(&server, &LEGACY_EXPECTED).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The server processes.
+//! Servers, and how to reach them.
 
 use refrain_client::{Client, ClientBuilder, Error};
 use refrain_testkit::net::process::Process;
@@ -6,38 +6,25 @@ use refrain_testkit::net::programs::Program;
 
 /// How to reach a server.
 pub(crate) enum Target {
-    /// The URL of a running server.
-    Http(String),
+    /// A running server that listens on a port. Dropping it kills the process.
+    Http { url: String, _process: Box<Process> },
     /// A program that each connection starts.
     Stdio(Program),
 }
 
 impl Target {
+    /// Starts a server that listens on a port.
+    pub(crate) async fn listen(program: Program, transport: &str) -> Self {
+        let (process, url) = program.listen(transport).await;
+        let _process = Box::new(process);
+        Self::Http { url, _process }
+    }
+
     /// Opens a new connection.
     pub(crate) async fn connect(&self, client: ClientBuilder) -> Result<Client, Error> {
         match self {
-            Self::Http(url) => client.connect(url).await,
+            Self::Http { url, .. } => client.connect(url).await,
             Self::Stdio(program) => client.spawn(program.stdio().await).await,
         }
-    }
-}
-
-/// A server that listens on a port. Dropping it kills the process.
-pub(crate) struct HttpServer {
-    url: String,
-    _process: Process,
-}
-
-impl HttpServer {
-    pub(crate) async fn start(program: Program, transport: &str) -> Self {
-        let (process, url) = program.listen(transport).await;
-        Self {
-            url,
-            _process: process,
-        }
-    }
-
-    pub(crate) fn target(&self) -> Target {
-        Target::Http(self.url.clone())
     }
 }

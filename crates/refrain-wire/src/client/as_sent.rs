@@ -15,7 +15,7 @@ const DECORATIONS: [&str; 3] = ["annotations", "icons", "execution"];
 
 /// An object from a server: a typed view of the known members, and the JSON as it was sent.
 ///
-/// Dereferences to the view. Serialises as sent, with unknown members and in the same order.
+/// Dereferences to the view. Serializes as sent, with unknown members and in the same order.
 ///
 /// ```
 /// use refrain_wire::ToolInfo;
@@ -45,7 +45,10 @@ impl<T: DeserializeOwned> AsSent<T> {
             T::deserialize(value)
         });
         Ok(Self {
-            view: view.map_err(ReadError::result("invalid entry"))?,
+            view: view.map_err(|error| ReadError::Result {
+                what: "invalid entry",
+                error,
+            })?,
             raw: raw.to_owned(),
         })
     }

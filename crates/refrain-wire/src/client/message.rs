@@ -1,12 +1,12 @@
 //! Messages from a server.
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// The number of characters of an invalid message that an error quotes.
+/// The maximum number of characters that an error quotes from an invalid message.
 const EXCERPT: usize = 200;
 
 /// A message from a server.
@@ -33,7 +33,7 @@ pub enum ServerMessage {
 }
 
 /// A JSON-RPC error from a server.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RpcFailure {
     /// The error code.
     pub code: i64,
@@ -114,10 +114,12 @@ pub enum ReadError {
     Task(String),
 }
 
-impl ReadError {
-    pub(super) fn result(what: &'static str) -> impl FnOnce(serde_json::Error) -> Self {
-        move |error| Self::Result { what, error }
-    }
+/// Reads a raw value. The error starts with `what`.
+pub(super) fn read<'a, T: Deserialize<'a>>(
+    raw: &'a RawValue,
+    what: &'static str,
+) -> Result<T, ReadError> {
+    serde_json::from_str(raw.get()).map_err(|error| ReadError::Result { what, error })
 }
 
 /// Splits a text into messages. Servers of 2025-03-26 may send an array of them.
@@ -130,7 +132,7 @@ pub fn split_messages(text: String) -> Vec<String> {
 
 /// Reads a message, and the id if it is a response.
 pub fn read_message(text: &str) -> Result<(Option<Value>, ServerMessage), ReadError> {
-    /// The last three members are used only by drafts.
+    /// Only drafts have the last three members.
     #[derive(Deserialize)]
     struct RawMessage {
         id: Option<Value>,

@@ -4,11 +4,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::message::{ReadError, RpcFailure};
+use super::message::{ReadError, RpcFailure, read};
 use super::request::URLS_REQUIRED;
 use crate::ask::AskKind;
 use crate::canonical::parse_value;
 use crate::envelope::present;
+
+const INVALID: &str = "invalid result";
 
 /// The result of a round.
 #[derive(Debug)]
@@ -31,13 +33,13 @@ impl CallReply {
     pub fn read(raw: &RawValue) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Incomplete {
+        struct IncompleteMembers {
             input_requests: Option<Box<RawValue>>,
             request_state: Option<String>,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Created {
+        struct CreatedTask {
             task_id: String,
         }
 
@@ -51,14 +53,16 @@ impl CallReply {
                 Ok(Self::Complete(result))
             }
             Some("input_required") => {
-                let read: Incomplete = read(raw)?;
+                let read: IncompleteMembers = read(raw, INVALID)?;
                 let (asks, state) = (read_asks(read.input_requests)?, read.request_state);
                 if asks.is_empty() && state.is_none() {
                     return Err(ReadError::NothingAsked);
                 }
                 Ok(Self::Incomplete { asks, state })
             }
-            Some("task") => read(raw).map(|created: Created| Self::Task(created.task_id)),
+            Some("task") => {
+                read(raw, INVALID).map(|created: CreatedTask| Self::Task(created.task_id))
+            }
             Some(other) => Err(ReadError::ResultType(other.to_owned())),
         }
     }
@@ -87,16 +91,16 @@ pub fn check_no_asks(result: &Value) -> Result<(), ReadError> {
 }
 
 /// The URLs that the user must open before the call is repeated, as asks by key. Only in 2025-11-25.
-pub fn requested_urls(refusal: &RpcFailure) -> Option<Map<String, Value>> {
-    if refusal.code != URLS_REQUIRED {
+pub fn requested_urls(failure: &RpcFailure) -> Option<Map<String, Value>> {
+    if failure.code != URLS_REQUIRED {
         return None;
     }
-    let wanted = refusal.data["elicitations"].as_array()?;
-    let ask = |(at, params): (usize, &Value)| {
+    let elicitations = failure.data["elicitations"].as_array()?;
+    let ask = |(index, params): (usize, &Value)| {
         let ask = json!({"method": AskKind::Url.method(), "params": params});
-        (format!("ask-{}", at + 1), ask)
+        (format!("ask-{}", index + 1), ask)
     };
-    let asks: Map<_, _> = wanted.iter().enumerate().map(ask).collect();
+    let asks: Map<_, _> = elicitations.iter().enumerate().map(ask).collect();
     (!asks.is_empty()).then_some(asks)
 }
 
@@ -122,7 +126,7 @@ fn result_type(raw: &RawValue) -> Result<Option<String>, ReadError> {
         #[serde(default, deserialize_with = "present")]
         result_type: Option<Value>,
     }
-    match read::<Head>(raw)?.result_type {
+    match read::<Head>(raw, INVALID)?.result_type {
         None => Ok(None),
         Some(Value::String(name)) => Ok(Some(name)),
         Some(other) => Err(ReadError::ResultType(other.to_string())),
@@ -130,13 +134,9 @@ fn result_type(raw: &RawValue) -> Result<Option<String>, ReadError> {
 }
 
 fn object(raw: &RawValue) -> Result<Value, ReadError> {
-    let result: Value = read(raw)?;
+    let result: Value = read(raw, INVALID)?;
     if result.is_object() {
         return Ok(result);
     }
     Err(ReadError::NotAnObject)
-}
-
-fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ReadError> {
-    serde_json::from_str(raw.get()).map_err(ReadError::result("invalid result"))
 }

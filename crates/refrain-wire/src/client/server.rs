@@ -4,9 +4,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::message::ReadError;
+use super::message::{ReadError, read};
 use crate::info::Implementation;
 use crate::meta::{CALL_ID_KEY, PROTOCOL_VERSION, SERVER_INFO_KEY};
+
+const INVALID: &str = "invalid server description";
 
 /// A server's unverified description of itself.
 #[derive(Debug, Clone, Default)]
@@ -51,7 +53,7 @@ impl ServerInfo {
             meta: Map<String, Value>,
         }
 
-        let found: DiscoverMembers = read(raw)?;
+        let found: DiscoverMembers = read(raw, INVALID)?;
         let info = found.meta.get(SERVER_INFO_KEY);
         Ok(Self {
             info: info.and_then(|info| Implementation::deserialize(info).ok()),
@@ -75,7 +77,7 @@ impl ServerInfo {
             instructions: Option<String>,
         }
 
-        let found: InitializeMembers = read(raw)?;
+        let found: InitializeMembers = read(raw, INVALID)?;
         Ok(Self {
             info: found
                 .server_info
@@ -97,8 +99,4 @@ impl ServerInfo {
         };
         Some(info.take())
     }
-}
-
-fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ReadError> {
-    serde_json::from_str(raw.get()).map_err(ReadError::result("invalid server description"))
 }

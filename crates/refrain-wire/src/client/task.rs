@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-use super::message::{ReadError, RpcFailure};
+use super::message::{ReadError, RpcFailure, read};
 use super::reply::read_asks;
 
 /// Longer durations are clamped to this many seconds (about 3000 years).
@@ -96,8 +96,7 @@ impl Task {
         }
 
         let invalid = |why: &str| ReadError::Task(why.to_owned());
-        let task: RawTask =
-            serde_json::from_str(raw.get()).map_err(ReadError::result("invalid task"))?;
+        let task: RawTask = read(raw, "invalid task")?;
         let status = match (task.status.as_str(), task.result, task.error) {
             ("working", ..) => TaskStatus::Working,
             ("input_required", ..) => TaskStatus::InputRequired,

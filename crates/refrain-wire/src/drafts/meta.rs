@@ -110,11 +110,11 @@ pub(super) fn reduce(meta: &mut Object) -> Result<Option<TaskMember>, DraftError
 
 /// Returns a member that must be an object, if present.
 fn member<'a>(
-    of: &'a mut Object,
+    object: &'a mut Object,
     name: &'static str,
 ) -> Result<Option<&'a mut Object>, DraftError> {
-    let member = of.get_mut(name).map(|member| member.as_object_mut());
+    let member = object.get_mut(name).map(Value::as_object_mut);
     member
-        .map(|object| object.ok_or(DraftError::NotAnObject(name)))
+        .map(|member| member.ok_or(DraftError::NotAnObject(name)))
         .transpose()
 }

@@ -166,7 +166,9 @@ impl Draft {
 
     /// The kind and the ratified name of a draft's method.
     fn kind(self, method: &str) -> Option<(RequestKind, &'static str)> {
-        let (kind, _, ratified) = *METHODS.iter().find(|(_, drafted, _)| *drafted == method)?;
+        let (kind, _, ratified) = *METHODS
+            .iter()
+            .find(|(_, draft_name, _)| *draft_name == method)?;
         let has = match kind {
             RequestKind::TaskAnswers => self == Self::Second,
             kind => self.has_tasks() || !kind.is_about_task(),
@@ -213,7 +215,7 @@ impl Draft {
         let mut params = take_object(&mut message, "params")?;
         let mut meta = take_object(&mut params, "_meta")?;
         let task_member = meta::reduce(&mut meta)?;
-        let (kind, drafted) = self.kind_of_ratified(&method)?;
+        let (kind, draft_name) = self.kind_of_ratified(&method)?;
         let task_member =
             task_member.filter(|_| self.has_tasks() && method == CallKind::Tool.method());
         let exchange = DraftExchange {
@@ -249,7 +251,7 @@ impl Draft {
         if !meta.is_empty() {
             set(&mut params, "_meta", meta);
         }
-        set(&mut written, "method", drafted);
+        set(&mut written, "method", draft_name);
         set(&mut written, "params", params);
         written.extend(round);
         Ok((to_message(written, text), exchange))
@@ -257,13 +259,15 @@ impl Draft {
 
     /// The kind and the draft name of a ratified method.
     fn kind_of_ratified(self, method: &str) -> Result<(RequestKind, &'static str), DraftError> {
-        let found = METHODS.iter().find(|(kind, drafted, ratified)| match kind {
-            RequestKind::TaskResult => *drafted == method,
-            _ => *ratified == method,
-        });
+        let found = METHODS
+            .iter()
+            .find(|(kind, draft_name, ratified)| match kind {
+                RequestKind::TaskResult => *draft_name == method,
+                _ => *ratified == method,
+            });
         match found {
-            Some((kind, drafted, _)) if self.has_tasks() || !kind.is_about_task() => {
-                Ok((*kind, *drafted))
+            Some((kind, draft_name, _)) if self.has_tasks() || !kind.is_about_task() => {
+                Ok((*kind, *draft_name))
             }
             _ => Err(DraftError::Unsupported {
                 draft: self,

@@ -70,7 +70,7 @@ fn read_schema(schema: &RawValue) -> Result<(Properties, Vec<String>), JsonError
         return Err(schema.error("type", "must be \"object\""));
     }
     let dialect: Option<String> = schema.value("$schema", "the URI of a dialect")?;
-    if let Some(dialect) = dialect.filter(|uri| !is_known(uri)) {
+    if let Some(dialect) = dialect.filter(|uri| !is_official(uri)) {
         let message = format!("unsupported $schema {dialect:?}; use 2020-12");
         return Err(JsonError::new(message));
     }
@@ -81,7 +81,7 @@ fn read_schema(schema: &RawValue) -> Result<(Properties, Vec<String>), JsonError
 }
 
 /// Whether a JSON Schema dialect is an official one. The keywords of forms are the same in all of them.
-fn is_known(dialect: &str) -> bool {
+fn is_official(dialect: &str) -> bool {
     let rest = ["http://", "https://"]
         .iter()
         .find_map(|scheme| dialect.strip_prefix(scheme));

@@ -9,10 +9,13 @@ use crate::call::{Call, CallKind};
 use crate::canonical::JsonError;
 use crate::capabilities::Capabilities;
 use crate::complete::{CompleteParams, read_complete};
-use crate::decode::Text;
+use crate::decode::{EXPECTED_ID, Text};
 use crate::error::RpcError;
 use crate::members::Reader;
-use crate::meta::{CustomMeta, LogLevel, Meta, PROTOCOL_VERSION_KEY, ProgressToken, is_reserved};
+use crate::meta::{
+    CustomMeta, LogLevel, Meta, PROGRESS_TOKEN_KEY, PROTOCOL_VERSION_KEY, ProgressToken,
+    is_reserved,
+};
 use crate::ratified::ListParams;
 use crate::trace::RawTrace;
 
@@ -44,9 +47,9 @@ pub fn decode_initialize(raw: Option<&RawValue>) -> Result<Initialize, RpcError>
     decode_initialize_in(None, raw)
 }
 
-/// Reads the params of `initialize`. The revision is `only`, if given.
+/// Reads the params of `initialize`, in a fixed revision or the negotiated one.
 pub(crate) fn decode_initialize_in(
-    only: Option<Revision>,
+    fixed: Option<Revision>,
     raw: Option<&RawValue>,
 ) -> Result<Initialize, RpcError> {
     let params = read_params(raw)?;
@@ -56,7 +59,7 @@ pub(crate) fn decode_initialize_in(
     let capabilities = capabilities.ok_or_else(|| params.missing("capabilities"))?;
     let client = params.raw_object("clientInfo")?;
     client.ok_or_else(|| params.missing("clientInfo"))?;
-    let revision = only.or_else(|| Revision::parse(&version));
+    let revision = fixed.or_else(|| Revision::parse(&version));
     let revision = revision.unwrap_or(Revision::LATEST);
     Ok(Initialize {
         revision,
@@ -93,10 +96,7 @@ fn read_meta<'a>(params: &Reader<'a>, session: SessionSettings) -> Result<Meta<'
     let (mut progress_token, mut trace) = (None::<ProgressToken<'a>>, RawTrace::default());
     let mut custom = None;
     if let Some(meta) = params.object("_meta")? {
-        progress_token = meta.value(
-            "progressToken",
-            "a string or an integer of up to 8192 bytes",
-        )?;
+        progress_token = meta.value(PROGRESS_TOKEN_KEY, EXPECTED_ID)?;
         trace = RawTrace {
             parent: meta.raw("traceparent")?,
             state: meta.raw("tracestate")?,

@@ -16,7 +16,7 @@ use crate::error::{ErrorCode, RpcError};
 use crate::info::ServerCapabilities;
 use crate::listen::{Change, change_method};
 use crate::members::Members;
-use crate::ratified::{open, write_error_object};
+use crate::ratified::{open, write_error_member};
 use crate::sampling::{SamplingMessage, SamplingParams};
 use crate::write;
 
@@ -40,19 +40,17 @@ pub struct InitializeResult<'a> {
 
 /// Writes the response to a legacy request. Incomplete, task and recorded replies become internal errors.
 pub fn write_reply(out: &mut Vec<u8>, id: Id<'_>, reply: &Reply, revision: Revision) {
+    let id = Some(id.as_json());
     match reply {
         Reply::Complete(body) => {
-            open(out, Some(id.as_json()));
+            open(out, id);
             out.extend_from_slice(b",\"result\":");
             write_body(out, body, revision);
             out.push(b'}');
         }
-        Reply::Error(error) | Reply::Busy { error, .. } => {
-            write_error(out, Some(id.as_json()), error);
-        }
+        Reply::Error(error) | Reply::Busy { error, .. } => write_error(out, id, error),
         Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => {
-            let error = RpcError::internal("Internal error");
-            write_error(out, Some(id.as_json()), &error);
+            write_error(out, id, &RpcError::internal("Internal error"));
         }
     }
 }
@@ -64,9 +62,7 @@ pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
         code => code.as_i32(),
     };
     open(out, id);
-    out.extend_from_slice(b",\"error\":");
-    write_error_object(out, code, error);
-    out.push(b'}');
+    write_error_member(out, code, error);
 }
 
 fn write_body(out: &mut Vec<u8>, body: &ResultBody, revision: Revision) {
@@ -140,16 +136,12 @@ fn split_titles(schema: &RawValue) -> Option<Box<RawValue>> {
         };
         let value = |choice: &Value| choice.get("const").cloned();
         let title = |choice: &Value| {
-            choice
-                .get("title")
-                .filter(|title| !title.is_null())
-                .cloned()
+            let title = choice.get("title").filter(|title| !title.is_null());
+            title.cloned().or_else(|| value(choice))
         };
         let values: Option<Vec<Value>> = choices.iter().map(value).collect();
-        let titles = choices
-            .iter()
-            .map(|choice| title(choice).or_else(|| value(choice)));
-        if let (Some(values), Some(titles)) = (values, titles.collect::<Option<Vec<Value>>>()) {
+        let titles: Option<Vec<Value>> = choices.iter().map(title).collect();
+        if let (Some(values), Some(titles)) = (values, titles) {
             field.shift_remove("oneOf");
             field.insert("enum".to_owned(), values.into());
             field.insert("enumNames".to_owned(), titles.into());

@@ -3,34 +3,16 @@
 use std::borrow::Cow;
 
 use refrain_wire::ratified::{decode_call, decode_list, decode_meta};
-use refrain_wire::{
-    CALL_ID_KEY, CallKind, Capabilities, Capability, ErrorCode, LogLevel, PROTOCOL_VERSION,
-    RpcError,
-};
+use refrain_wire::{CALL_ID_KEY, CallKind, Capabilities, Capability, LogLevel, PROTOCOL_VERSION};
 use serde_json::value::RawValue;
 
-const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
-
-fn raw(text: &str) -> Box<RawValue> {
-    RawValue::from_string(text.to_owned()).unwrap()
-}
-
-/// Call params with the standard `_meta`.
-fn with_meta(members: &str) -> Box<RawValue> {
-    raw(&format!("{{{members},{META}}}"))
-}
+use crate::support::{raw, rejection_text, with_meta};
 
 /// Params with only a `_meta` that has additional members.
 fn meta(members: &str) -> Box<RawValue> {
     raw(&format!(
         r#"{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}{members}}}}}"#
     ))
-}
-
-fn rejection_text<T: std::fmt::Debug>(result: Result<T, RpcError>) -> String {
-    let error = result.expect_err("the request is invalid");
-    assert_eq!(error.code, ErrorCode::InvalidParams);
-    error.message.into_owned()
 }
 
 #[test]

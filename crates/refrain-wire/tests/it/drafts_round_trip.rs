@@ -23,7 +23,8 @@ fn drafts() -> impl Strategy<Value = Draft> {
     prop_oneof![Just(Draft::Sketch), Just(Draft::First), Just(Draft::Second)]
 }
 
-fn values() -> impl Strategy<Value = Value> {
+/// JSON values of any kind.
+pub(crate) fn values() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),

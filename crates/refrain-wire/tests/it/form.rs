@@ -1,15 +1,12 @@
 //! Forms: parsing schemas, and validating content.
 
 use refrain_wire::{Field, FieldError, FieldKind, Form, FormError, Format};
-use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
-fn raw(text: &str) -> Box<RawValue> {
-    RawValue::from_string(text.to_owned()).unwrap()
-}
+use crate::support::{raw, to_raw};
 
 fn parse(schema: &Value) -> Result<Form, FormError> {
-    Form::parse(&to_raw_value(schema).unwrap())
+    Form::parse(&to_raw(schema))
 }
 
 /// The field of a form with this schema.

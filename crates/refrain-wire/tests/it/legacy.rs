@@ -8,12 +8,10 @@ use refrain_wire::{
     Answers, Ask, CallKind, Capabilities, Change, Id, LogLevel, Message, Reply, Response,
     ResultBody, RpcError, SamplingParams, parse,
 };
-use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-fn raw(value: &Value) -> Box<RawValue> {
-    to_raw_value(value).unwrap()
-}
+use crate::legacy_round_trip::received_result;
+use crate::support::{to_raw, written};
 
 fn session() -> SessionSettings {
     SessionSettings {
@@ -24,20 +22,6 @@ fn session() -> SessionSettings {
         },
         log_level: Some(LogLevel::Warning),
     }
-}
-
-fn written(write: impl FnOnce(&mut Vec<u8>)) -> Value {
-    let mut out = Vec::new();
-    write(&mut out);
-    assert!(!out.contains(&b'\n'));
-    serde_json::from_slice(&out).unwrap()
-}
-
-fn reply(members: &Value, revision: Revision) -> Value {
-    let id = raw(&json!(1));
-    let reply = Reply::Complete(ResultBody::from_members(members).unwrap());
-    let id = Id::from_raw(&id).unwrap();
-    written(|out| legacy::write_reply(out, id, &reply, revision))["result"].clone()
 }
 
 #[test]
@@ -52,7 +36,7 @@ fn initialize_yields_capabilities_of_the_revision() {
     let greeting = |version: &str, capabilities: &Value| {
         let params = json!({"protocolVersion": version, "capabilities": capabilities,
             "clientInfo": {"name": "c", "version": "1"}});
-        decode_initialize(Some(&raw(&params))).unwrap()
+        decode_initialize(Some(&to_raw(&params))).unwrap()
     };
     let latest = greeting("2025-11-25", &all);
     assert_eq!(latest.revision, Revision::V2025_11_25);
@@ -88,7 +72,7 @@ fn initialize_yields_capabilities_of_the_revision() {
 fn request_meta_comes_from_the_session() {
     let params =
         json!({"name": "greet", "arguments": {"a": 1}, "_meta": {"progressToken": 7, "x": 1}});
-    let params = raw(&params);
+    let params = to_raw(&params);
     let call = legacy::decode_call(CallKind::Tool, Some(&params), session()).unwrap();
     assert_eq!(call.target, "greet");
     assert_eq!(call.arguments.unwrap().get(), r#"{"a":1}"#);
@@ -97,7 +81,7 @@ fn request_meta_comes_from_the_session() {
     assert!(call.meta.capabilities.form);
     assert!(call.answers.is_none() && call.state.is_none());
     // Members of 2026-07-28 are ignored.
-    let modern = raw(&json!({"name": "greet", "inputResponses": {"a": {}}, "requestState": "x"}));
+    let modern = to_raw(json!({"name": "greet", "inputResponses": {"a": {}}, "requestState": "x"}));
     let call = legacy::decode_call(CallKind::Tool, Some(&modern), session()).unwrap();
     assert!(
         call.answers
@@ -112,24 +96,24 @@ fn request_meta_comes_from_the_session() {
             .cursor
             .is_none()
     );
-    let page = raw(&json!({"cursor": "c"}));
+    let page = to_raw(json!({"cursor": "c"}));
     let page = legacy::decode_list(Some(&page), session()).unwrap();
     assert_eq!(page.cursor.as_deref(), Some("c"));
-    let typed = raw(
-        &json!({"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": "v"}}),
+    let typed = to_raw(
+        json!({"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": "v"}}),
     );
     let typed = legacy::decode_complete(Some(&typed), session()).unwrap();
     assert_eq!((typed.argument.as_ref(), typed.value.as_ref()), ("a", "v"));
-    let level = raw(&json!({"level": "notice"}));
+    let level = to_raw(json!({"level": "notice"}));
     assert_eq!(decode_set_level(Some(&level)).unwrap(), LogLevel::Notice);
-    let uri = raw(&json!({"uri": "a:b"}));
+    let uri = to_raw(json!({"uri": "a:b"}));
     assert_eq!(decode_uri(Some(&uri)).unwrap(), "a:b");
     for wrong in [
         json!({}),
         json!({"name": 7}),
         json!({"name": "a", "arguments": []}),
     ] {
-        let wrong = raw(&wrong);
+        let wrong = to_raw(&wrong);
         assert!(legacy::decode_call(CallKind::Tool, Some(&wrong), session()).is_err());
         assert!(decode_set_level(Some(&wrong)).is_err());
         assert!(decode_uri(Some(&wrong)).is_err());
@@ -139,13 +123,13 @@ fn request_meta_comes_from_the_session() {
 #[test]
 fn modern_request_is_detected_by_its_meta() {
     let version = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
-    assert!(is_modern(Some(&raw(&version))));
+    assert!(is_modern(Some(&to_raw(&version))));
     for older in [
         json!({}),
         json!({"_meta": {"progressToken": 1}}),
         json!({"_meta": 7}),
     ] {
-        assert!(!is_modern(Some(&raw(&older))), "{older}");
+        assert!(!is_modern(Some(&to_raw(&older))), "{older}");
     }
     assert!(!is_modern(None));
 }
@@ -168,23 +152,23 @@ fn results_lose_newer_members() {
         ],
         "nextCursor": "n",
     });
-    assert_eq!(reply(&listed, Revision::V2025_11_25), expected);
+    assert_eq!(received_result(Revision::V2025_11_25, &listed), expected);
     let object = json!({"content": [], "structuredContent": {"a": 1}, "isError": false});
-    assert_eq!(reply(&object, Revision::V2025_06_18), object);
+    assert_eq!(received_result(Revision::V2025_06_18, &object), object);
     let list = json!({"content": [], "structuredContent": [1], "isError": false});
     let without = json!({"content": [], "isError": false});
-    assert_eq!(reply(&list, Revision::V2025_11_25), without);
-    assert_eq!(reply(&json!({}), Revision::V2025_11_25), json!({}));
+    assert_eq!(received_result(Revision::V2025_11_25, &list), without);
+    assert_eq!(received_result(Revision::V2025_11_25, json!({})), json!({}));
     let link = json!({"type": "resource_link", "name": "notes", "uri": "notes://today"});
     let linked = json!({"content": [link], "isError": false});
-    assert_eq!(reply(&linked, Revision::V2025_06_18), linked);
+    assert_eq!(received_result(Revision::V2025_06_18, &linked), linked);
     let text = json!({"type": "text", "text": "notes: notes://today"});
     assert_eq!(
-        reply(&linked, Revision::V2025_03_26)["content"],
+        received_result(Revision::V2025_03_26, &linked)["content"],
         json!([text])
     );
     let messages = json!({"messages": [{"role": "user", "content": link}]});
-    let reason = reply(&messages, Revision::V2025_03_26);
+    let reason = received_result(Revision::V2025_03_26, &messages);
     assert_eq!(reason["messages"][0]["content"], text);
 }
 
@@ -192,7 +176,7 @@ fn results_lose_newer_members() {
 fn result_meta_is_kept() {
     let body = ResultBody::from_members(json!({"content": []})).unwrap();
     let body = body.with_meta(json!({"com.example/a": 1})).unwrap();
-    let id = raw(&json!("x"));
+    let id = to_raw(json!("x"));
     let id = Id::from_raw(&id).unwrap();
     let reply = Reply::Complete(body);
     assert_eq!(
@@ -222,7 +206,7 @@ fn asks_are_written_as_requests() {
         json!({"type": "object", "properties": {"colour": {"type": "string", "oneOf": choices}}});
     let ask = Ask::Form {
         message: "Which?".to_owned(),
-        schema: raw(&schema).into(),
+        schema: to_raw(&schema).into(),
     };
     let latest = written(|out| write_ask(out, "i-1", &ask, Revision::V2025_11_25));
     assert_eq!(

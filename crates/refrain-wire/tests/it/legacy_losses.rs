@@ -12,8 +12,9 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use crate::legacy_round_trip::{
-    FIRST, SECOND, THIRD, negotiated, read, received_list, received_result, written, written_ask,
+    FIRST, SECOND, THIRD, negotiated, read, received_list, received_result, written_ask,
 };
+use crate::support::written;
 
 #[test]
 fn capabilities_missing_in_the_revision_are_lost() {

@@ -14,18 +14,17 @@ use refrain_wire::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::slice::from_ref;
 use std::time::Duration;
 
+use crate::drafts_round_trip::values;
+use crate::support::{to_raw, written};
+
 pub(crate) const FIRST: Revision = Revision::V2025_03_26;
 pub(crate) const SECOND: Revision = Revision::V2025_06_18;
 pub(crate) const THIRD: Revision = Revision::V2025_11_25;
-
-fn raw(value: impl Serialize) -> Box<RawValue> {
-    to_raw_value(&value).unwrap()
-}
 
 fn revisions() -> impl Strategy<Value = Revision> {
     prop_oneof![Just(FIRST), Just(SECOND), Just(THIRD)]
@@ -36,20 +35,7 @@ fn texts() -> impl Strategy<Value = String> {
 }
 
 fn objects() -> impl Strategy<Value = Map<String, Value>> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        texts().prop_map(Value::from),
-    ];
-    let values = leaf.prop_recursive(2, 8, 3, |inner| {
-        prop_oneof![
-            vec(inner.clone(), 0..3).prop_map(Value::from),
-            btree_map("\\PC{0,6}", inner, 0..3)
-                .prop_map(|map| Value::Object(map.into_iter().collect())),
-        ]
-    });
-    btree_map("\\PC{0,6}", values, 0..3).prop_map(|map| map.into_iter().collect())
+    btree_map("\\PC{0,6}", values(), 0..3).prop_map(|map| map.into_iter().collect())
 }
 
 /// An optional value that exists since a revision.
@@ -304,16 +290,9 @@ where
     revisions().prop_flat_map(move |revision| (Just(revision), of(revision)))
 }
 
-pub(crate) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Value {
-    let mut out = Vec::new();
-    write(&mut out);
-    assert!(!out.contains(&b'\n'));
-    serde_json::from_slice(&out).unwrap()
-}
-
 /// A result, as a client of the revision receives it.
 pub(crate) fn received_result(revision: Revision, result: impl Serialize) -> Value {
-    let id = raw(7);
+    let id = to_raw(7);
     let reply = Reply::Complete(ResultBody::from_members(result).unwrap());
     let id = Id::from_raw(&id).unwrap();
     let message = written(|out| legacy::write_reply(out, id, &reply, revision));
@@ -400,7 +379,7 @@ pub(crate) fn negotiated(revision: Revision, can: Capabilities) -> Capabilities 
     }
     let greeting = json!({"protocolVersion": revision.as_str(), "capabilities": declared,
         "clientInfo": {"name": "c", "version": "1"}});
-    let greeting = decode_initialize(Some(&raw(greeting))).unwrap();
+    let greeting = decode_initialize(Some(&to_raw(greeting))).unwrap();
     assert_eq!(greeting.revision, revision);
     greeting.capabilities
 }
@@ -445,7 +424,7 @@ proptest! {
 
     #[test]
     fn result_meta_survives_the_round_trip(revision in revisions(), meta in objects()) {
-        let id = raw("x");
+        let id = to_raw("x");
         let body = ResultBody::from_members(json!({"completion": {"values": []}})).unwrap();
         let body = Reply::Complete(body.with_meta(&meta).unwrap());
         let message = written(|out| legacy::write_reply(out, Id::from_raw(&id).unwrap(), &body, revision));
@@ -528,7 +507,7 @@ proptest! {
         (text, root) in (texts(), texts()),
         why in texts(),
     ) {
-        let content = raw(content);
+        let content = to_raw(content);
         let accepted = ElicitAnswer { action: Action::Accept, content: Some(&content) };
         let declined = ElicitAnswer { action: Action::Decline, content: None };
         let said = SamplingAnswer::new("a model", text);
@@ -579,7 +558,7 @@ proptest! {
             capabilities: Capabilities { form, ..Capabilities::default() },
             log_level: Some(LogLevel::Error),
         };
-        let params = raw(params);
+        let params = to_raw(params);
         let call = legacy::decode_call(kind, Some(&params), session).unwrap();
         prop_assert_eq!((call.kind, call.target.as_ref()), (kind, target.as_str()));
         let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap();

@@ -18,6 +18,7 @@ mod param_headers;
 mod read_call;
 mod reply;
 mod sampling;
+mod support;
 mod tasks;
 mod trace;
 mod value_count;

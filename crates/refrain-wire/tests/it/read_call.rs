@@ -29,7 +29,7 @@ fn valid_call_is_read_in_one_pass() {
 }
 
 #[test]
-fn call_with_a_known_meta_is_read_as_the_first_time() {
+fn call_with_a_cached_meta_is_read_as_the_first_time() {
     let name = |client: usize| format!(r#""clientInfo":{{"name":"{client}","version":"1"}}"#);
     // More clients than texts that are kept, with a `_meta` that starts like another one.
     for client in (0..30).chain((0..30).rev()) {

@@ -11,12 +11,9 @@ use refrain_wire::{
     ResourceTemplateInfo, ResultBody, Role, RpcError, SamplingParams, ServerCapabilities,
     ToolAnnotations, ToolInfo, ToolResult,
 };
-use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-fn raw(text: &str) -> Box<RawValue> {
-    RawValue::from_string(text.to_owned()).unwrap()
-}
+use crate::support::{members, raw, to_raw};
 
 fn reply_text(reply: &Reply) -> String {
     let info = Implementation {
@@ -26,18 +23,13 @@ fn reply_text(reply: &Reply) -> String {
     };
     let id = raw("7");
     let mut out = Vec::new();
-    write_reply(
-        &mut out,
-        Id::from_raw(&id),
-        reply,
-        &to_raw_value(&info).unwrap(),
-    );
+    write_reply(&mut out, Id::from_raw(&id), reply, &to_raw(info));
     String::from_utf8(out).unwrap()
 }
 
-fn members(body: impl serde::Serialize) -> Value {
-    let body = ResultBody::from_members(body).unwrap();
-    serde_json::from_str(&format!("{{{}}}", body.members())).unwrap()
+/// The serialized members of a result.
+fn result_members(result: impl serde::Serialize) -> Value {
+    members(&ResultBody::from_members(result).unwrap())
 }
 
 #[test]
@@ -337,7 +329,7 @@ fn result_bodies_are_serialized() {
         ..ToolResult::error("no")
     };
     assert_eq!(
-        members(&structured),
+        result_members(&structured),
         json!({"content": [{"type": "text", "text": "no"}], "structuredContent": {"t": 1}, "isError": true})
     );
     let prompt = PromptResult {
@@ -349,7 +341,7 @@ fn result_bodies_are_serialized() {
         meta: None,
     };
     assert_eq!(
-        members(&prompt),
+        result_members(&prompt),
         json!({"description": "Code review prompt", "messages": [{"role": "user", "content": {"type": "text", "text": "Please review"}}]})
     );
     let read = ReadResult {
@@ -358,7 +350,7 @@ fn result_bodies_are_serialized() {
         meta: None,
     };
     assert_eq!(
-        members(&read),
+        result_members(&read),
         json!({"contents": [{"uri": "a:b", "mimeType": "text/plain", "text": "x"}], "ttlMs": 60000, "cacheScope": "private"})
     );
     let discover = DiscoverResult {
@@ -376,7 +368,7 @@ fn result_bodies_are_serialized() {
         cache: Cache::public(Duration::from_secs(3600)),
     };
     assert_eq!(
-        members(&discover),
+        result_members(&discover),
         json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}, "resources": {"listChanged": true, "subscribe": true}, "completions": {}}, "ttlMs": 3600000, "cacheScope": "public"})
     );
 }
@@ -399,7 +391,7 @@ fn lists_are_serialized() {
         cache: Cache::public(Duration::from_secs(300)),
     };
     assert_eq!(
-        members(page),
+        result_members(page),
         json!({
             "tools": [{"name": "get_weather", "description": "Current weather", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}}],
             "nextCursor": "next", "ttlMs": 300000, "cacheScope": "public"
@@ -407,7 +399,7 @@ fn lists_are_serialized() {
     );
 
     fn items<T: refrain_wire::ListEntry>(items: &[T]) -> Value {
-        members(ListResult {
+        result_members(ListResult {
             items: &items.iter().collect::<Vec<_>>(),
             next_cursor: None,
             cache: Cache::default(),

@@ -8,28 +8,12 @@ use refrain_wire::ratified::{
     decode_listen, decode_meta, decode_task, write_acknowledged, write_reply, write_task_change,
 };
 use refrain_wire::{
-    Ask, AskKind, Capabilities, Capability, ErrorCode, Id, Reply, ResultBody, RpcError,
-    SamplingParams, TASKS_EXTENSION, TaskInfo, TaskMethod, TaskState, ToolResult, stored_error,
-    stored_result,
+    Ask, AskKind, Capabilities, Capability, Id, Reply, ResultBody, RpcError, SamplingParams,
+    TASKS_EXTENSION, TaskInfo, TaskMethod, TaskState, ToolResult, stored_error, stored_result,
 };
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
+use serde_json::json;
 
-const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
-
-fn raw(text: &str) -> Box<RawValue> {
-    RawValue::from_string(text.to_owned()).unwrap()
-}
-
-fn with_meta(members: &str) -> Box<RawValue> {
-    raw(&format!("{{{members},{META}}}"))
-}
-
-fn rejection_text<T: std::fmt::Debug>(result: Result<T, RpcError>) -> String {
-    let error = result.expect_err("the request is invalid");
-    assert_eq!(error.code, ErrorCode::InvalidParams);
-    error.message.into_owned()
-}
+use crate::support::{members, raw, rejection_text, to_raw, with_meta};
 
 fn info(state: TaskState) -> TaskInfo {
     TaskInfo {
@@ -41,11 +25,6 @@ fn info(state: TaskState) -> TaskInfo {
         ttl: Duration::from_secs(60),
         poll_interval: Duration::from_millis(1500),
     }
-}
-
-/// The members of a body as JSON.
-fn members(body: &ResultBody) -> Value {
-    serde_json::from_str(&format!("{{{}}}", body.members())).unwrap()
 }
 
 #[test]
@@ -274,7 +253,7 @@ fn stored_ask_has_its_kind() {
     let asks = [
         Ask::Form {
             message: "Who?".into(),
-            schema: Arc::from(to_raw_value(&json!({"type": "object"})).unwrap()),
+            schema: Arc::from(to_raw(json!({"type": "object"}))),
         },
         Ask::Url {
             message: "Go".into(),

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::string::FromUtf8Error;
 use std::sync::Arc;
 
-/// How many characters of an invalid body an error repeats.
+/// The maximum number of characters that an error quotes from an invalid body.
 const EXCERPT_MAX: usize = 300;
 
 /// The replies to one POST, or the messages on the session stream.
@@ -228,6 +228,7 @@ impl HttpExchange {
         })
     }
 }
+
 fn stream_ended() -> LinkError {
     let why = "the stream ended without a response";
     LinkError::Lost(ErrorKind::ConnectionLost(why.into()))

@@ -3,12 +3,12 @@
 //! | state | behaviour |
 //! | --- | --- |
 //! | running | output is read, and queued messages are written |
-//! | output closed | the process can no longer respond: unless it exits by itself at once, all requests fail, and it is terminated |
+//! | output closed | the process can no longer respond; unless it exits within a moment, all requests fail and it is terminated |
 //! | shutting down | input is closed; after a grace period the process is terminated, then killed |
 //! | exited | the rest of the output is read, and all requests fail |
 
 use super::lines::OutputLines;
-use super::{ProcessState, QueuedLine};
+use super::{PipeState, QueuedLine};
 use crate::retry::within;
 use futures_util::FutureExt;
 use futures_util::future::Fuse;
@@ -29,11 +29,12 @@ use tokio::time::sleep;
 const GRACE: Duration = Duration::from_secs(2);
 /// How long to wait for the exit of a process that closed its input. Usually it is about to exit.
 const EXIT_WAIT: Duration = Duration::from_secs(2);
-/// The same for its output, without which it cannot respond.
+/// How long to wait for the exit of a process that closed its output, so that it cannot respond.
 const OUTPUT_EXIT_WAIT: Duration = Duration::from_millis(500);
 /// How long to read the output of an exited process. Its children may keep the pipes open.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 const STDERR_MAX: usize = 4096;
+const UNKNOWN_STATUS: &str = "unknown exit status";
 
 pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
     command
@@ -60,7 +61,7 @@ pub(super) async fn run(
     mut child: Child,
     queue: mpsc::Receiver<QueuedLine>,
     mut shutdown: oneshot::Receiver<()>,
-    shared: Arc<ProcessState>,
+    shared: Arc<PipeState>,
 ) {
     // Pending requests must fail, and the process must end, even if a callback panics or the runtime ends.
     let mut guard = ExitGuard::new(&shared, child.id());
@@ -112,10 +113,8 @@ pub(super) async fn run(
         let _ = errors.await;
     };
     within(DRAIN_TIMEOUT, drain).await;
-    shared.set_exited(status.map_or_else(
-        || "unknown exit status".to_owned(),
-        |status| status.to_string(),
-    ));
+    let status = status.map(|status| status.to_string());
+    shared.set_exited(status.unwrap_or_else(|| UNKNOWN_STATUS.to_owned()));
 }
 
 impl UnwrittenLines {
@@ -132,8 +131,8 @@ async fn read_forever(reading: Pin<&mut Fuse<impl Future<Output = ()>>>) {
     std::future::pending::<()>().await;
 }
 
-/// Ends a process that cannot respond any more. Its requests do not wait for that.
-async fn end_without_output(child: &mut Child, shared: &ProcessState) -> Option<ExitStatus> {
+/// Ends a process that can no longer respond. Its requests fail before it has ended.
+async fn end_without_output(child: &mut Child, shared: &PipeState) -> Option<ExitStatus> {
     if let Some(status) = within(OUTPUT_EXIT_WAIT, child.wait()).await {
         return status.ok();
     }
@@ -205,7 +204,7 @@ fn signal(id: Option<u32>, signal: Signal) -> io::Result<()> {
 async fn write(
     mut stdin: ChildStdin,
     mut queue: mpsc::Receiver<QueuedLine>,
-    shared: Arc<ProcessState>,
+    shared: Arc<PipeState>,
 ) -> Option<UnwrittenLines> {
     while let Some(first) = queue.recv().await {
         let text = first.text.as_bytes();
@@ -217,7 +216,7 @@ async fn write(
     None
 }
 
-async fn read(stdout: ChildStdout, shared: &ProcessState) {
+async fn read(stdout: ChildStdout, shared: &PipeState) {
     let mut lines = OutputLines::new(stdout, shared.setup.limits.message);
     while let Some((line, is_truncated)) = lines.next().await {
         if is_truncated {
@@ -228,27 +227,27 @@ async fn read(stdout: ChildStdout, shared: &ProcessState) {
     }
 }
 
-async fn read_errors(stderr: ChildStderr, shared: Arc<ProcessState>) {
+async fn read_errors(stderr: ChildStderr, shared: Arc<PipeState>) {
     let mut lines = OutputLines::new(stderr, STDERR_MAX);
     while let Some((line, _)) = lines.next().await {
         tracing::debug!(program = shared.program, line, "server stderr");
         (shared.setup.on_stderr)(&line);
-        let mut kept = shared.stderr.lock();
-        kept.extend_from_slice(line.as_bytes());
-        kept.push(b'\n');
-        let excess = kept.len().saturating_sub(STDERR_MAX);
-        kept.drain(..excess);
+        let mut tail = shared.stderr.lock();
+        tail.extend_from_slice(line.as_bytes());
+        tail.push(b'\n');
+        let excess = tail.len().saturating_sub(STDERR_MAX);
+        tail.drain(..excess);
     }
 }
 
 pub(super) struct ExitGuard<'a> {
-    shared: &'a ProcessState,
+    shared: &'a PipeState,
     /// The id of a process that has not ended.
     process: Option<u32>,
 }
 
 impl<'a> ExitGuard<'a> {
-    pub(super) fn new(shared: &'a ProcessState, process: Option<u32>) -> Self {
+    pub(super) fn new(shared: &'a PipeState, process: Option<u32>) -> Self {
         Self { shared, process }
     }
 }
@@ -260,6 +259,6 @@ impl Drop for ExitGuard<'_> {
             tracing::debug!(%error, "failed to end server process");
         }
         self.shared.input.close();
-        self.shared.set_exited("unknown exit status".to_owned());
+        self.shared.set_exited(UNKNOWN_STATUS.to_owned());
     }
 }

@@ -4,7 +4,7 @@
 //! messages, one by one. When the stream ends, all requests fail, and the next request opens another stream.
 
 use super::child::ExitGuard;
-use super::{ProcessState, QueuedLine};
+use super::{PipeState, QueuedLine};
 use crate::error::{ErrorKind, cause};
 use crate::retry::within;
 use crate::transport::events::{EventKind, EventParser, StreamEvent};
@@ -79,7 +79,7 @@ impl EventStream {
     }
 
     /// Reads messages to the end of the stream. Returns the reason for the end.
-    async fn read(mut self, shared: &ProcessState) -> String {
+    async fn read(mut self, shared: &PipeState) -> String {
         let limit = shared.setup.limits.message;
         loop {
             for event in self.received.drain(..) {
@@ -104,14 +104,14 @@ impl EventStream {
 /// The URL for messages. It must have the origin of the stream: the messages contain answers and tokens.
 fn endpoint(http: &HttpLink, data: &[u8]) -> Result<Url, ErrorKind> {
     let invalid = |why: &str| {
-        let named = String::from_utf8_lossy(data);
+        let endpoint = String::from_utf8_lossy(data);
         ErrorKind::NotMcp {
             address: http.url().to_string(),
-            why: format!("it names the endpoint {named:?}, {why}"),
+            why: format!("it names the endpoint {endpoint:?}, {why}"),
         }
     };
-    let named = std::str::from_utf8(data).ok();
-    let url = named.and_then(|named| http.url().join(named.trim()).ok());
+    let endpoint = std::str::from_utf8(data).ok();
+    let url = endpoint.and_then(|endpoint| http.url().join(endpoint.trim()).ok());
     let url = url.ok_or_else(|| invalid("which is not a URL"))?;
     if url.origin() != http.url().origin() || !url.username().is_empty() || url.password().is_some()
     {
@@ -125,7 +125,7 @@ pub(super) async fn run(
     stream: EventStream,
     queue: mpsc::Receiver<QueuedLine>,
     mut shutdown: oneshot::Receiver<()>,
-    shared: Arc<ProcessState>,
+    shared: Arc<PipeState>,
 ) {
     let _guard = ExitGuard::new(&shared, None);
     let outbox = Outbox {
@@ -150,12 +150,12 @@ pub(super) async fn run(
 struct Outbox<'a> {
     http: Arc<HttpLink>,
     endpoint: Url,
-    shared: &'a ProcessState,
+    shared: &'a PipeState,
 }
 
 impl Outbox<'_> {
-    /// Posts messages until the queue is closed. A server may respond to the POST of a request only after its answers to
-    /// that request, so requests do not delay other messages. Those are posted one after the other.
+    /// Posts messages until the queue is closed. A server may delay its response to the POST of a request until the request
+    /// is answered, so requests are posted concurrently. Other messages are posted one after the other.
     async fn post_all(&self, mut queue: mpsc::Receiver<QueuedLine>) {
         let mut requests = FuturesUnordered::new();
         loop {

@@ -4,7 +4,8 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::process::ChildStdin;
 
-/// Compares what was written to the pipe with what is still in it. On systems that do not tell, the input counts as read.
+/// Compares the number of bytes written to the pipe with the number still in it. Where the system does not report the
+/// latter, the input counts as read.
 #[derive(Default)]
 pub(super) struct InputProbe {
     written: AtomicU64,
@@ -27,7 +28,7 @@ impl InputProbe {
         self.written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether the process has read nothing. Works after its exit too.
+    /// Whether the process has read nothing. Valid after its exit too.
     pub(super) fn is_unread(&self) -> bool {
         match self.in_pipe() {
             Some(unread) => unread >= self.written.load(Ordering::Relaxed),

@@ -1,10 +1,10 @@
 //! Routing of the server's messages to the requests in flight.
 //!
-//! A legacy server does not say which call an ask belongs to, so it goes to the newest call, unless calls of several
-//! scoped clients are in flight: then it goes to none of them.
+//! A legacy server does not say which call an ask belongs to. The ask goes to the newest call if all calls in flight belong
+//! to one scoped client. Otherwise it is handled like an ask outside of calls.
 
 use crate::error::ErrorKind;
-use crate::notifications::named_request;
+use crate::notifications::related_request;
 use crate::transport::{
     IncomingMessage, LinkError, LinkResponse, LinkResult, OutgoingMessage, ReplyTranslator,
 };
@@ -34,7 +34,7 @@ pub(super) enum Recipient {
     None,
     /// A request that was never sent.
     UnknownRequest,
-    /// The message is the client's own.
+    /// None: the server echoes a message of the client.
     Echo,
 }
 
@@ -81,7 +81,7 @@ impl Router {
                 "notifications/cancelled" if !self.is_modern => Recipient::AllCalls,
                 // Log messages do not name their call.
                 "notifications/message" => self.newest_call(),
-                _ => match named_request(params.as_deref()) {
+                _ => match related_request(params.as_deref()) {
                     Some(id) if !self.by_id.contains_key(&id) => Recipient::None,
                     Some(id) => Recipient::Request(id),
                     None => Recipient::Client,
@@ -99,8 +99,8 @@ impl Router {
         }
     }
 
-    /// The request of a response. The error for an invalid request has no id. A result without an id is not a response,
-    /// but other output in JSON.
+    /// The request of a response. An error without an id responds to an invalid request. A result without an id is not a
+    /// response, but other output in JSON.
     fn request_of(&self, id: Option<&Value>, response: &LinkResponse) -> Recipient {
         match id.filter(|id| !id.is_null()) {
             None if response.outcome.is_ok() => Recipient::None,
@@ -214,17 +214,17 @@ impl Router {
             Some(route) => {
                 route.has_response = true;
                 route.fail(error);
+                Ok(())
             }
-            None => return Err(error),
+            None => Err(error),
         }
-        Ok(())
     }
 
     pub(super) fn close_ask(&mut self, ask: &Value) {
         for route in self.by_id.values_mut() {
-            let is_other =
-                |open: &_| !matches!(open, IncomingMessage::Request { id, .. } if id == ask);
-            route.open_asks.retain(is_other);
+            let is_ask =
+                |open: &_| matches!(open, IncomingMessage::Request { id, .. } if id == ask);
+            route.open_asks.retain(|open| !is_ask(open));
         }
     }
 
@@ -289,7 +289,7 @@ impl PendingRequest {
     }
 }
 
-/// The id in a response line, even if the rest is invalid. A log line in JSON may have an id too.
+/// The id in a response line, even if the rest is invalid. `None` for a log line in JSON, which may have an id too.
 fn response_id(line: &str) -> Option<u64> {
     #[derive(Deserialize)]
     struct ResponseHead {

@@ -1,18 +1,13 @@
 //! Asks are answered only on the stream of their call.
 
 use super::support::{
-    Events, FakeServer, Respond, called, form, legacy_greeting, spawn, until, within,
+    Events, FakeServer, Respond, called, form, legacy_greeting, spawn, until, within, without_asks,
 };
 use refrain_client::wire::LogLevel;
 use refrain_client::{AskAnswer, Client, ClientBuilder, ClientLimits, ErrorKind, Root};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// A client whose handler must not run.
-fn without_asks() -> ClientBuilder {
-    Client::builder().on_form(|ask| async move { panic!("unexpected ask {:?}", ask.message) })
-}
 
 #[tokio::test]
 async fn pipe_requests_outside_calls_are_rejected_except_pings() {

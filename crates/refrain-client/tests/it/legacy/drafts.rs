@@ -1,11 +1,11 @@
 //! Servers that use a draft of the protocol.
 
 use super::support::{
-    FakeServer, Received, Respond, called, legacy_greeting, python_of, until, within,
+    FakeServer, Received, Respond, called, is_call, legacy_greeting, python_of, until, within,
 };
 use refrain_client::wire::drafts::Draft;
 use refrain_client::wire::legacy::Revision;
-use refrain_client::{AskAnswer, Client, ClientBuilder, ErrorKind, ReadError};
+use refrain_client::{AskAnswer, Client, ClientBuilder, ErrorKind, PendingCall, ReadError};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +14,21 @@ fn with_draft(draft: Draft) -> ClientBuilder {
     Client::builder()
         .dialect(draft)
         .on_form(|_| async { Ok(AskAnswer::accept(json!({"b": "y"}))?) })
+}
+
+async fn connect(draft: Draft, server: &FakeServer) -> Client {
+    let client = with_draft(draft).connect(&server.url).await;
+    client.expect("a connection")
+}
+
+/// Calls a tool that fails with this error of the server. Returns the pending call.
+async fn failed_call(client: &Client, message: &str) -> Option<Box<PendingCall>> {
+    let error = called(client, "t").await.expect_err("the call fails");
+    let ErrorKind::Rpc(failure) = &error.kind else {
+        panic!("{error}");
+    };
+    assert_eq!(failure.message, message);
+    error.pending
 }
 
 fn task(status: &str) -> Value {
@@ -72,7 +87,7 @@ async fn asking_server(
 #[tokio::test]
 async fn first_draft_answer_needs_no_response() {
     let server = asking_server(|_| Respond::Status(202)).await;
-    let client = with_draft(Draft::First).connect(&server.url).await.unwrap();
+    let client = connect(Draft::First, &server).await;
     assert_eq!(called(&client, "t").await.unwrap(), "done");
     assert_eq!(server.received(is_answer).len(), 1);
 }
@@ -87,13 +102,9 @@ async fn rejected_answer_fails_the_call_and_keeps_the_task() {
             )
         })
         .await;
-        let client = with_draft(Draft::First).connect(&server.url).await.unwrap();
-        let error = called(&client, "t").await.unwrap_err();
-        let ErrorKind::Rpc(failure) = &error.kind else {
-            panic!("{error}");
-        };
-        assert_eq!(failure.message, "the answer is rejected");
-        let pending = error.pending.expect("the task can be resumed");
+        let client = connect(Draft::First, &server).await;
+        let pending = failed_call(&client, "the answer is rejected").await;
+        let pending = pending.expect("the task can be resumed");
         assert_eq!(pending.task_id(), Some("t1"));
         assert_eq!(server.received(is_answer).len(), 1);
     }
@@ -107,19 +118,15 @@ async fn pipe_answer_can_be_rejected_later() {
 
     let client = with_draft(Draft::First).spawn(python_of("draft.py", &["yes"]));
     let client = within("the server", client).await.unwrap();
-    let error = called(&client, "t").await.unwrap_err();
-    let ErrorKind::Rpc(failure) = &error.kind else {
-        panic!("{error}");
-    };
-    assert_eq!(failure.message, "the answer is rejected");
-    let pending = error.pending.expect("the task can be resumed");
+    let pending = failed_call(&client, "the answer is rejected").await;
+    let pending = pending.expect("the task can be resumed");
     assert_eq!(pending.task_id(), Some("t1"));
 }
 
 #[tokio::test]
 async fn every_message_after_initialize_has_the_session_id() {
     let server = asking_server(|_| Respond::Status(202)).await;
-    let client = with_draft(Draft::First).connect(&server.url).await.unwrap();
+    let client = connect(Draft::First, &server).await;
     called(&client, "t").await.unwrap();
     let greeting = &server.received(|request| request.method() == "initialize")[0];
     assert_eq!(greeting.header("mcp-session-id"), None);
@@ -148,10 +155,7 @@ async fn lost_session_is_renewed() {
         _ => Respond::Status(202),
     })
     .await;
-    let client = with_draft(Draft::Second)
-        .connect(&server.url)
-        .await
-        .unwrap();
+    let client = connect(Draft::Second, &server).await;
     assert_eq!(called(&client, "t").await.unwrap(), "done");
     assert_eq!(initializations.load(Ordering::SeqCst), 2);
 }
@@ -176,31 +180,18 @@ async fn server_with_ended_task(status: &'static str) -> FakeServer {
 #[tokio::test]
 async fn task_can_end_between_get_and_result() {
     let server = server_with_ended_task("failed").await;
-    let client = with_draft(Draft::Second)
-        .connect(&server.url)
-        .await
-        .unwrap();
-    let error = called(&client, "t").await.unwrap_err();
-    let ErrorKind::Rpc(failure) = &error.kind else {
-        panic!("{error}");
-    };
-    assert_eq!(failure.message, "the disk is full");
-    assert!(error.pending.is_none(), "nothing can be resumed");
+    let client = connect(Draft::Second, &server).await;
+    let pending = failed_call(&client, "the disk is full").await;
+    assert!(pending.is_none(), "nothing can be resumed");
 
     let server = server_with_ended_task("cancelled").await;
-    let client = with_draft(Draft::Second)
-        .connect(&server.url)
-        .await
-        .unwrap();
+    let client = connect(Draft::Second, &server).await;
     let error = called(&client, "t").await.unwrap_err();
     assert_matches!(error.kind, ErrorKind::TaskCancelled(_));
 
     // Only the request was rejected; the task continues.
     let server = server_with_ended_task("input_required").await;
-    let client = with_draft(Draft::Second)
-        .connect(&server.url)
-        .await
-        .unwrap();
+    let client = connect(Draft::Second, &server).await;
     let error = called(&client, "t").await.unwrap_err();
     assert_matches!(error.kind, ErrorKind::Rpc(_));
     assert!(error.pending.is_some(), "the task can be resumed");
@@ -217,10 +208,7 @@ async fn cancelling_an_ended_task_succeeds() {
             ),
         })
         .await;
-        let client = with_draft(Draft::Second)
-            .connect(&server.url)
-            .await
-            .unwrap();
+        let client = connect(Draft::Second, &server).await;
         match client.cancel_task("t1").await {
             Ok(()) => assert!(ended, "{status}"),
             Err(error) => {
@@ -234,10 +222,7 @@ async fn cancelling_an_ended_task_succeeds() {
 #[tokio::test]
 async fn request_missing_from_the_draft_is_not_sent() {
     let server = task_server(|request, _| Respond::Json(200, request.text("done"))).await;
-    let client = with_draft(Draft::Sketch)
-        .connect(&server.url)
-        .await
-        .unwrap();
+    let client = connect(Draft::Sketch, &server).await;
     let error = client.cancel_task("t1").await.unwrap_err();
     assert_matches!(error.kind, ErrorKind::Dialect(_));
     assert!(error.to_string().contains("tasks/cancel"), "{error}");
@@ -260,7 +245,7 @@ async fn server_without_the_draft_is_reported() {
     assert!(why.contains("no such method"), "{why}");
 }
 
-/// A server that asks in this draft without saying so.
+/// A server that asks in this draft without having negotiated it.
 async fn server_asking_in(draft: Draft) -> FakeServer {
     FakeServer::start_with(move |request, _| {
         if let Some(response) = legacy_greeting(request, "2025-11-25", "s1") {
@@ -289,7 +274,7 @@ async fn assert_other_dialect(builder: ClientBuilder, server: &FakeServer) {
     );
     assert!(is_reported, "{error}");
     assert!(error.pending.is_some(), "the error contains the call");
-    let calls = server.received(|request| request.method() == "tools/call");
+    let calls = server.received(is_call);
     assert_eq!(calls.len(), 1);
 }
 

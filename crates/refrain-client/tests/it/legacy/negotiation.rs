@@ -1,6 +1,6 @@
 //! Detection of the protocol revision of a server.
 
-use super::support::{FakeServer, Respond, called, legacy_greeting, spawn, within};
+use super::support::{FakeServer, Respond, called, is_call, legacy_greeting, spawn, within};
 use refrain_client::{Client, ClientLimits, Dialect, Error, ErrorKind, WireMessage};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -199,7 +199,7 @@ async fn server_without_discover_and_initialize_is_modern() {
     let client = connect(&server).await.unwrap();
     assert_eq!(client.server().version, "2026-07-28");
     assert_eq!(called(&client, "t").await.unwrap(), "here");
-    let call = &server.received(|request| request.method() == "tools/call")[0];
+    let call = &server.received(is_call)[0];
     let version = "io.modelcontextprotocol/protocolVersion";
     assert_eq!(call.message["params"]["_meta"][version], "2026-07-28");
 }

@@ -1,13 +1,11 @@
 //! Resumption of interrupted streams of legacy servers.
 
-use super::support::{Events, FakeServer, Received, Respond, called, form, legacy_greeting};
+use super::support::{
+    Events, FakeServer, Received, Respond, called, form, is_call, legacy_greeting,
+};
 use refrain_client::{AskAnswer, Client, ErrorKind};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-
-fn is_call(request: &Received) -> bool {
-    request.method() == "tools/call"
-}
 
 fn is_resumed(request: &Received) -> bool {
     request.verb == "GET" && request.headers.contains_key("last-event-id")
@@ -95,7 +93,7 @@ async fn stream_that_cannot_resume_fails_without_a_retry() {
     }
 }
 
-/// Like the server of the official suite, this one takes any GET for the resumption of the waiting call.
+/// Like the server of the official suite, this one treats any GET as the resumption of the waiting call.
 #[tokio::test]
 async fn session_stream_opens_before_the_first_call() {
     let waiting: Arc<Mutex<Option<Received>>> = Arc::default();

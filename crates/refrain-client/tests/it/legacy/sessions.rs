@@ -1,14 +1,12 @@
 //! Sessions of legacy HTTP servers.
 
-use super::support::{Events, FakeServer, Received, Respond, called, legacy_greeting, within};
+use super::support::{
+    Events, FakeServer, Received, Respond, called, is_call, legacy_greeting, within,
+};
 use refrain_client::{Client, ErrorKind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-fn is_call(request: &Received) -> bool {
-    request.method() == "tools/call"
-}
 
 #[tokio::test]
 async fn every_message_after_initialize_has_the_session_id() {

@@ -35,6 +35,16 @@ pub(crate) async fn called(client: &Client, tool: &str) -> Result<Value, Error> 
     Ok(serde_json::from_str(text).unwrap_or_else(|_| text.into()))
 }
 
+/// A client whose form handler must not run.
+pub(crate) fn without_asks() -> ClientBuilder {
+    Client::builder().on_form(|ask| async move { panic!("unexpected ask {:?}", ask.message) })
+}
+
+/// Whether this is a tool call.
+pub(crate) fn is_call(request: &Received) -> bool {
+    request.method() == "tools/call"
+}
+
 /// A form with one text field.
 pub(crate) fn form(message: &str) -> Value {
     let schema = json!({"type": "object", "properties": {"b": {"type": "string"}}});

@@ -1,6 +1,6 @@
 //! Calls that a legacy server rejects until a URL was visited.
 
-use super::support::{FakeServer, Received, Respond, called, within};
+use super::support::{FakeServer, Respond, called, is_call, within};
 use refrain_client::wire::AskKind;
 use refrain_client::{
     AskAnswer, CallSpec, Client, ErrorKind, IncomingAsk, PendingCall, RoundOutcome,
@@ -10,10 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const URLS_REQUIRED: i64 = -32042;
-
-fn is_call(request: &Received) -> bool {
-    request.method() == "tools/call"
-}
 
 fn required_visits() -> Value {
     let elicitation = json!({

@@ -1,6 +1,6 @@
-//! The parsed `_meta` of recent requests. A client sends the same text with every request.
+//! A cache of parsed `_meta` texts, because a client sends the same text with every request.
 //!
-//! Each thread keeps a few texts. A caller that sends many different ones only makes others parse theirs again.
+//! Each thread keeps a few texts. A caller with many different texts can only evict those of others.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -11,10 +11,10 @@ use crate::meta::Meta;
 
 /// The number of texts that a thread keeps.
 const MAX_TEXTS: usize = 8;
-/// The maximum length of a kept text in bytes.
+/// The maximum length of a cached text in bytes.
 const MAX_LENGTH: usize = 1024;
 
-struct KnownMeta {
+struct CachedMeta {
     /// The whole object, as the client sent it.
     text: Box<str>,
     protocol_version: Range<usize>,
@@ -23,26 +23,26 @@ struct KnownMeta {
 }
 
 #[derive(Default)]
-struct KnownTexts {
-    texts: Vec<KnownMeta>,
+struct MetaCache {
+    texts: Vec<CachedMeta>,
     /// The index of the text to replace next.
     oldest: usize,
 }
 
 thread_local! {
-    static KNOWN: RefCell<KnownTexts> = RefCell::default();
+    static CACHE: RefCell<MetaCache> = RefCell::default();
 }
 
-/// The `_meta` that this JSON text starts with and its length, if it is known.
+/// The `_meta` that this JSON text starts with and its length, if it is cached.
 pub(crate) fn find(text: &str) -> Option<(usize, Meta<'_>)> {
-    KNOWN.with_borrow(|known| {
-        let mut texts = known.texts.iter();
+    CACHE.with_borrow(|cache| {
+        let mut texts = cache.texts.iter();
         // An object ends with its closing brace, so an equal start is an equal object.
-        let known = texts.find(|known| text.starts_with(&*known.text))?;
+        let cached = texts.find(|cached| text.starts_with(&*cached.text))?;
         let meta = Meta {
-            protocol_version: Cow::Borrowed(&text[known.protocol_version.clone()]),
-            client_info: known.client_info.clone().map(|range| &text[range]),
-            capabilities: known.capabilities,
+            protocol_version: Cow::Borrowed(&text[cached.protocol_version.clone()]),
+            client_info: cached.client_info.clone().map(|range| &text[range]),
+            capabilities: cached.capabilities,
             extensions: None,
             log_level: None,
             progress_token: None,
@@ -51,12 +51,12 @@ pub(crate) fn find(text: &str) -> Option<(usize, Meta<'_>)> {
             trace: None,
             custom: None,
         };
-        Some((known.text.len(), meta))
+        Some((cached.text.len(), meta))
     })
 }
 
-/// Keeps a `_meta` that was parsed from this text, if it only describes the client.
-pub(crate) fn remember(text: &str, meta: &Meta<'_>) {
+/// Caches a `_meta` that was parsed from this text, if it only describes the client.
+pub(crate) fn insert(text: &str, meta: &Meta<'_>) {
     let Meta {
         protocol_version: Cow::Borrowed(version),
         client_info,
@@ -79,20 +79,17 @@ pub(crate) fn remember(text: &str, meta: &Meta<'_>) {
         let start = part.as_ptr().addr() - text.as_ptr().addr();
         start..start + part.len()
     };
-    let new = KnownMeta {
+    let new = CachedMeta {
         text: text.into(),
         protocol_version: range(version),
         client_info: client_info.map(range),
         capabilities: *capabilities,
     };
-    KNOWN.with_borrow_mut(|known| match known.texts.get_mut(known.oldest) {
-        Some(oldest) => {
-            *oldest = new;
-            known.oldest = (known.oldest + 1) % MAX_TEXTS;
+    CACHE.with_borrow_mut(|cache| {
+        match cache.texts.get_mut(cache.oldest) {
+            Some(oldest) => *oldest = new,
+            None => cache.texts.push(new),
         }
-        None => {
-            known.texts.push(new);
-            known.oldest = known.texts.len() % MAX_TEXTS;
-        }
+        cache.oldest = (cache.oldest + 1) % MAX_TEXTS;
     });
 }
