@@ -34,14 +34,15 @@ impl TargetCounts {
 #[derive(Debug)]
 pub(super) struct Targets {
     named: Mutex<BTreeMap<(usize, String), Arc<TargetCounts>>>,
-    others: [Arc<TargetCounts>; KINDS.len()],
+    /// For names beyond the limit and unregistered names.
+    shared: [Arc<TargetCounts>; KINDS.len()],
 }
 
 impl Default for Targets {
     fn default() -> Self {
         Self {
             named: Mutex::default(),
-            others: KINDS.map(|kind| TargetCounts::new(kind, "")),
+            shared: KINDS.map(|kind| TargetCounts::new(kind, "")),
         }
     }
 }
@@ -49,9 +50,9 @@ impl Default for Targets {
 impl Targets {
     /// The counters of this name, or the shared ones if the limit of names is reached.
     pub(super) fn get(&self, kind: CallKind, name: &str) -> Arc<TargetCounts> {
-        let other = &self.others[kind.index()];
+        let shared = &self.shared[kind.index()];
         if name.is_empty() {
-            return other.clone();
+            return shared.clone();
         }
         let mut named = self.named.lock();
         let key = (kind.index(), name.to_owned());
@@ -63,25 +64,25 @@ impl Targets {
             named.retain(|_, counts| Arc::strong_count(counts) > 1);
         }
         if named.len() >= MAX_NAMES {
-            return other.clone();
+            return shared.clone();
         }
         let counts = TargetCounts::new(kind, name);
         named.insert(key, counts.clone());
         counts
     }
 
-    pub(super) fn or_other<'a>(
+    pub(super) fn or_shared<'a>(
         &'a self,
         kind: CallKind,
         counts: Option<&'a TargetCounts>,
     ) -> &'a TargetCounts {
-        counts.unwrap_or(&self.others[kind.index()])
+        counts.unwrap_or(&self.shared[kind.index()])
     }
 
     /// All counters, grouped by method: first the shared ones, then by name.
     pub(super) fn all(&self) -> Vec<Arc<TargetCounts>> {
         let named = self.named.lock();
-        let mut all: Vec<_> = self.others.iter().chain(named.values()).cloned().collect();
+        let mut all: Vec<_> = self.shared.iter().chain(named.values()).cloned().collect();
         all.sort_by_key(|counts| counts.kind.index());
         all
     }

@@ -9,12 +9,12 @@ use serde_json::json;
 
 /// Expands the value of one variable according to RFC 6570.
 fn encode(value: &str, reserved: bool) -> String {
-    let kept = match reserved {
+    let unencoded = match reserved {
         true => ":/?#[]@!$&'()*+,;=-._~",
         false => "-._~",
     };
     let encode = |byte: u8| match char::from(byte) {
-        plain if plain.is_ascii_alphanumeric() || kept.contains(plain) => plain.to_string(),
+        plain if plain.is_ascii_alphanumeric() || unencoded.contains(plain) => plain.to_string(),
         _ => format!("%{byte:02X}"),
     };
     value.bytes().map(encode).collect()

@@ -137,7 +137,7 @@ async fn waiting_call_of_the_largest_anonymous_caller_gives_way() {
     assert_eq!(text(&done.reply()), "Ada");
     let (_, oldest) = waiting.remove(0);
     let message = instance.send(&answer(1, &oldest)).await.error(200, -32603);
-    names(&message, &["cancelled", "other callers needed its place"]);
+    names(&message, &["cancelled", "make room for other callers"]);
     // The others still wait for their clients.
     for (address, token) in waiting {
         let done = instance.send(&answer(address, &token)).await;
