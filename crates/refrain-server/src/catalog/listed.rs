@@ -53,7 +53,7 @@ impl<T: Clone + Serialize> Listed<T> {
         self.list(member);
     }
 
-    /// Lists the member of `info` instead of the one that the other server sent.
+    /// Lists the member of `info` instead of the member that the other server sent.
     fn list(&mut self, member: &str) {
         let Some(foreign) = &mut self.foreign else {
             return;

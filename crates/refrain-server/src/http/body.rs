@@ -181,7 +181,7 @@ impl http_body::Body for Body {
             (Some(data), Some(unread)) => match unread.count(data) {
                 Ok(data) => Some(data),
                 Err(reached) => {
-                    limited_event!(WARN, reason = %reached, "stream of a client that does not read ended");
+                    limited_event!(WARN, reason = %reached, "stream ended: client does not read");
                     None
                 }
             },

@@ -128,7 +128,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
         let serving = async move {
             tokio::select! {
                 () = exchange => {}
-                () = watched.stalled(idle_time) => tracing::debug!("stream of a client that does not read closed"),
+                () = watched.stalled(idle_time) => tracing::debug!("stream closed: client does not read"),
             }
         };
         tokio::spawn(STREAM.scope(stream, serving));

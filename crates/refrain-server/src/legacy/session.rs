@@ -198,15 +198,14 @@ pub(super) mod tests {
 
     #[test]
     fn bindings_of_callers_differ() {
-        let named = |name: &str| Principal::new(name);
         let anonymous = Principal::anonymous();
         let callers = [
             ("a", anonymous.clone()),
-            ("a", named("")),
-            ("a", named("alice ")),
-            ("a", named("alice")),
+            ("a", Principal::new("")),
+            ("a", Principal::new("alice ")),
+            ("a", Principal::new("alice")),
             ("a\u{1}", anonymous),
-            ("", named("a")),
+            ("", Principal::new("a")),
         ];
         let bindings: HashSet<Vec<u8>> = callers
             .iter()

@@ -312,7 +312,7 @@ mod tests {
     use crate::server::Server;
 
     #[test]
-    fn limit_of_ended_sessions_drops_those_of_the_caller_with_the_most() {
+    fn ended_sessions_over_the_limit_are_dropped_from_the_largest_caller() {
         let server = Server::builder("legacy", "1").build();
         let server = server.expect("a valid server");
         let caller = |number: u8| LimitKey::address([127, 0, 0, number].into());

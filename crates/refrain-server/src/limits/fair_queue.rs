@@ -48,7 +48,7 @@ impl FairQueue {
     /// Waits for a permit. The user of the queue limits the number of waiting operations.
     pub(crate) async fn acquire(self: &Arc<Self>, key: LimitKey) -> QueuePermit {
         let permit = self.wait_for_permit(key).await;
-        // Without this yield, a caller whose operations never wait would run all of them before those of others.
+        // Without this yield, a caller whose operations never wait would run all of them before other callers.
         tokio::task::yield_now().await;
         permit
     }
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Starts operations of a caller, and returns the permits of those that need not wait, and the waiting ones.
+    /// Starts operations of a caller. Returns the permits of operations that need not wait, and the waiting operations.
     fn enter<'a>(
         queue: &'a Arc<FairQueue>,
         name: &str,

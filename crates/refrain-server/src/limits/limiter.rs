@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn crowd_with_several_calls_each_leaves_a_quarter_to_new_callers() {
+    fn callers_with_several_calls_each_leave_a_quarter_to_new_callers() {
         let limiter = Limiter::new("calls", 1024, 512).reserve_for_principals(false);
         let callers = (0..3).flat_map(|_| 0..550);
         let permits = callers.map(|caller| limiter.acquire(key(&format!("caller {caller}"))));
@@ -530,8 +530,8 @@ mod tests {
         assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
         assert_eq!(LimitKey::new(&anonymous, None), LimitKey::Anonymous);
         let alice = Principal::new("alice");
-        let named = LimitKey::new(&alice, Some("192.0.2.1".parse().unwrap()));
-        assert_eq!(named, LimitKey::Principal(alice));
+        let key = LimitKey::new(&alice, Some("192.0.2.1".parse().unwrap()));
+        assert_eq!(key, LimitKey::Principal(alice));
     }
 
     #[test]

@@ -9,14 +9,14 @@ use std::time::Duration;
 /// A caller is an authenticated principal, or all anonymous clients at one address. An IPv6 network of 64 bits counts as one
 /// address.
 ///
-/// If the limit of one caller is below the total, a caller gets a further unit only if at least as many units are free as
-/// it holds. Except for bytes, a quarter of the total must also stay free. With an authenticator, a quarter of the total is
-/// reserved for authenticated callers. If live calls, their bytes or subscriptions run out, one of the anonymous caller with the
-/// most of them is ended, unless the new caller would then have more.
+/// If the limit of one caller is below the total, a caller with `n` units gets another only if at least `n` are free.
+/// Except for bytes, a quarter of the total must also stay free. With an authenticator, a quarter of the total is
+/// reserved for authenticated callers. If live calls, their bytes or subscriptions run out, the anonymous caller with the
+/// most loses one, unless the new caller would then have more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Maximum number of open connections of one port, including streams of HTTP/2. Over it, an idle connection of the
-    /// address with the most connections is closed; if there is none, the new one. Default 8192.
+    /// address with the most connections is closed. If there is no such connection, the new one is closed. Default 8192.
     pub connections: usize,
     /// Maximum number of open connections and streams of one address. Further connections are closed, further streams get
     /// HTTP 503. Default 4096.

@@ -180,8 +180,8 @@ impl Leases {
         (free, quarter(self.limit - reserved))
     }
 
-    /// Takes a slot for another task of the account. The account must have fewer running tasks than slots are free, so that
-    /// one account gets half of the slots, and two get a third each. The last quarter is for accounts without a running task.
+    /// Takes a slot for another task of the account, which must have fewer running tasks than slots are free. So one account
+    /// gets half of the slots, and two get a third each. The last quarter is for accounts without a running task.
     pub(super) fn try_slot(self: &Arc<Self>, account: &Principal) -> Option<TaskSlot> {
         let mut slots = self.slots.lock();
         let count = slots.accounts.get(account).copied().unwrap_or(0);

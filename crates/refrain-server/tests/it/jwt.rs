@@ -5,9 +5,8 @@ mod dpop;
 
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, decode, encode, jwks, now};
 use crate::support::watch::{LoggedEvent, watch};
-use crate::support::{Instance, Request, Response, start, text};
+use crate::support::{Instance, Request, Response, login, start, text, whoami};
 use aws_lc_rs::hmac;
-use refrain_core::{Cx, Result};
 use refrain_server::{
     Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError, ResourceMetadata, Server,
     ServerBuilder, Tool,
@@ -17,12 +16,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 use tracing::level_filters::LevelFilter;
-
-async fn whoami(cx: Cx) -> Result<String> {
-    let login: crate::support::Login = cx.elicit("login", "Who?").await?;
-    let id = cx.principal().id().unwrap_or("anonymous");
-    Ok(format!("{} is {id}", login.name))
-}
 
 fn server() -> ServerBuilder {
     Server::builder("jwt", "1")
@@ -54,16 +47,12 @@ async fn instance(signers: &[&Signer]) -> Instance {
 }
 
 fn call(bearer: &str) -> Request {
-    Request::tool("whoami", json!({})).header("Authorization", &format!("Bearer {bearer}"))
-}
-
-fn answers() -> Value {
-    json!({"login": {"action": "accept", "content": {"name": "x"}}})
+    Request::tool("whoami", json!({})).bearer(bearer)
 }
 
 /// The principal of a token.
 async fn principal(instance: &Instance, bearer: &str) -> String {
-    let request = call(bearer).param("inputResponses", answers());
+    let request = call(bearer).param("inputResponses", login("x"));
     let reply = instance.send(&request).await.reply();
     let name = text(&reply).strip_prefix("x is ");
     name.expect("a name").to_owned()

@@ -1,6 +1,6 @@
 //! Arguments that clients repeat in `Mcp-Param-*` headers.
 
-use crate::support::{Request, names, result, start, text};
+use crate::support::{Request, handle, names, result, start, text};
 use refrain_core::{Cx, Result};
 use refrain_server::{BuildError, Server, Tool};
 use schemars::JsonSchema;
@@ -158,11 +158,7 @@ async fn headers_are_not_checked_without_http() {
     let server = Server::builder("h", "1").tool(Tool::new("query", query));
     let server = server.build().expect("the server builds");
     let request = call(json!({"region": "r"}));
-    let mut out = server
-        .handle(&request.message(), refrain_core::Principal::anonymous())
-        .await;
-    let reply: Value = serde_json::from_slice(&out.next().await.expect("there is a reply"))
-        .expect("replies are JSON");
+    let reply = handle(&server, &request, refrain_core::Principal::anonymous()).await;
     assert_eq!(text(&reply), "r None false ");
 }
 

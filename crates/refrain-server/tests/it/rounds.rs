@@ -1,10 +1,11 @@
 //! Calls over HTTP with each round on another instance.
 
 use crate::support::{
-    CAPABILITIES, Instance, Login, Request, Word, asked, greet, result, start, text, token,
+    CAPABILITIES, Instance, Login, Request, Word, accept, asked, greet, keys, result, start, text,
+    token,
 };
 use futures_util::try_join;
-use refrain_core::{Cx, Error, Incomplete, KeyRing, Result, SystemSource};
+use refrain_core::{Cx, Error, Incomplete, KeyRing, Result};
 use refrain_server::{
     Json, Prompt, Reply, Resource, ResourceTemplate, Server, ServerBuilder, Tool,
 };
@@ -129,12 +130,8 @@ fn builder(keys: &KeyRing) -> ServerBuilder {
 }
 
 async fn pair() -> (Instance, Instance) {
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     (start(builder(&keys)).await, start(builder(&keys)).await)
-}
-
-fn accept(name: &str) -> Value {
-    json!({"action": "accept", "content": {"name": name}})
 }
 
 /// Lets the first instance ask for a login and the second one finish.
@@ -419,7 +416,7 @@ async fn reply_has_the_id_of_its_request() {
 
 #[tokio::test]
 async fn explain_as_adds_the_round_header() {
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let silent = start(builder(&keys)).await;
     let explaining = start(builder(&keys).explain_as("a")).await;
     let plain = || Request::tool("greet", json!({}));

@@ -27,13 +27,13 @@ fn expand(operator: &str, names: &[String], values: &[String]) -> String {
         "?" => ("?", "&"),
         sign => (sign, sign),
     };
-    let named = matches!(operator, ";" | "?" | "&");
+    let has_names = matches!(operator, ";" | "?" | "&");
     let items: Vec<String> = names
         .iter()
         .zip(values)
         .map(|(name, value)| {
             let encoded = encode(value, matches!(operator, "+" | "#"));
-            match (named, operator, value.is_empty()) {
+            match (has_names, operator, value.is_empty()) {
                 (false, ..) => encoded,
                 (true, ";", true) => name.clone(),
                 (true, ..) => format!("{name}={encoded}"),
