@@ -142,19 +142,19 @@ async fn flow_token_is_bound_to_its_principal() {
 async fn named_principal_differs_from_anonymous() {
     let keys = keys();
     let tokens = BearerTokens::new().with("", ALICE);
-    let named = start(builder().keys(keys.clone()).authenticator(tokens)).await;
+    let authenticating = start(builder().keys(keys.clone()).authenticator(tokens)).await;
     let open = start(builder().keys(keys)).await;
-    let theirs = token(&named.send(&call(ALICE)).await.reply());
-    open.send(&call(ALICE).again(&theirs, login("x")))
+    let principal_token = token(&authenticating.send(&call(ALICE)).await.reply());
+    open.send(&call(ALICE).again(&principal_token, login("x")))
         .await
         .error(200, -32602);
-    let anyones = token(&open.send(&call(ALICE)).await.reply());
-    named
-        .send(&call(ALICE).again(&anyones, login("x")))
+    let anonymous_token = token(&open.send(&call(ALICE)).await.reply());
+    authenticating
+        .send(&call(ALICE).again(&anonymous_token, login("x")))
         .await
         .error(200, -32602);
     let reply = open
-        .send(&call(BOB).again(&anyones, login("x")))
+        .send(&call(BOB).again(&anonymous_token, login("x")))
         .await
         .reply();
     assert_eq!(text(&reply), "x is anonymous");
@@ -206,7 +206,7 @@ fn token_list_errors_name_the_line() {
     let scoped = BearerTokens::parse(&format!("alice {ALICE} a:b  c")).expect("a valid list");
     let same = BearerTokens::new().with_scopes("alice", ALICE, ["a:b", "c"]);
     assert_eq!(format!("{scoped:?}"), format!("{same:?}"));
-    for (text, line, word) in [
+    for (text, line, expected) in [
         (format!("alice {ALICE}\nbob\n"), 2, "PRINCIPAL ACCESS_TOKEN"),
         ("# comment\n\nalice short\n".into(), 3, "16 characters"),
         (
@@ -225,7 +225,7 @@ fn token_list_errors_name_the_line() {
         assert_eq!(error.line, line);
         let output = error.to_string();
         assert!(
-            output.contains(&format!("line {line}")) && output.contains(word),
+            output.contains(&format!("line {line}")) && output.contains(expected),
             "{output}"
         );
         assert!(!output.contains(ALICE), "{output}");

@@ -102,10 +102,10 @@ async fn mcp_name_may_be_base64_encoded() {
     )
     .await;
     // A header is ASCII, so "größe" must be encoded.
-    let word = Request::tool("größe", json!({}));
-    let message = instance.send(&word).await.error(400, -32020);
+    let call = Request::tool("größe", json!({}));
+    let message = instance.send(&call).await.error(400, -32020);
     assert!(message.contains("Mcp-Name"), "{message}");
-    let encoded = word.clone().header("Mcp-Name", "=?base64?Z3LDtsOfZQ==?=");
+    let encoded = call.clone().header("Mcp-Name", "=?base64?Z3LDtsOfZQ==?=");
     let reply = instance.send(&encoded).await.reply();
     assert_eq!(reply["result"]["resultType"], "input_required");
     // A name that looks encoded must be encoded itself.

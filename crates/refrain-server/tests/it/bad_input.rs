@@ -67,7 +67,7 @@ fn nested(depth: usize) -> String {
 
 /// Replaces the string "HERE" in the message by this JSON text.
 fn insert_json(request: &Request, json: &str) -> Request {
-    let message = String::from_utf8(request.message()).unwrap();
+    let message = String::from_utf8(request.message()).expect("text");
     Request::bytes(message.replace("\"HERE\"", json))
 }
 
@@ -99,11 +99,11 @@ async fn malformed_json_is_a_parse_error() {
 #[tokio::test]
 async fn invalid_utf8_is_a_parse_error() {
     let instance = instance().await;
-    for word in [&b"\xff\xfe"[..], b"\xc3\x28", b"\xed\xa0\x80", b"\xf0\x9f"] {
+    for invalid in [&b"\xff\xfe"[..], b"\xc3\x28", b"\xed\xa0\x80", b"\xf0\x9f"] {
         let mut body =
             br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":""#.to_vec();
         let at = body.len();
-        body.extend_from_slice(word);
+        body.extend_from_slice(invalid);
         body.extend_from_slice(br#""}}"#);
         let response = instance.send(&Request::bytes(body)).await;
         names(&response.error(400, -32700), &["UTF-8", &at.to_string()]);
@@ -113,7 +113,7 @@ async fn invalid_utf8_is_a_parse_error() {
 #[tokio::test]
 async fn malformed_request_is_an_invalid_request() {
     let instance = instance().await;
-    for (body, id, word) in [
+    for (body, id, expected) in [
         ("1", None, "object"),
         ("null", None, "object"),
         (r#""text""#, None, "object"),
@@ -166,7 +166,7 @@ async fn malformed_request_is_an_invalid_request() {
         ),
     ] {
         let response = instance.send(&Request::bytes(body)).await;
-        names(&response.error(400, -32600), &[word]);
+        names(&response.error(400, -32600), &[expected]);
         assert_eq!(response.json().get("id"), id.as_ref(), "{body}");
     }
 }
@@ -211,7 +211,7 @@ async fn duplicate_keys_are_rejected_at_every_level() {
     let in_meta = format!(
         r#""_meta":{{"{VERSION}":"2026-07-28","{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}}}"#
     );
-    for (body, status, code, word) in [
+    for (body, status, code, expected) in [
         (
             r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"tools/list"}"#.into(),
             400,
@@ -303,7 +303,7 @@ async fn duplicate_keys_are_rejected_at_every_level() {
     ] {
         let response = instance.send(&Request::bytes(body)).await;
         let message = response.error(status, code);
-        names(&message, &[word]);
+        names(&message, &[expected]);
         let is_duplicate = message.contains("twice") || message.contains("duplicate key");
         assert!(is_duplicate, "{message}");
     }

@@ -136,7 +136,7 @@ async fn suggestions_are_limited_to_one_hundred() {
 async fn invalid_completion_request_names_the_problem() {
     let instance = start(builder()).await;
     let good = || complete(prompt(), "language", "p");
-    for (request, word) in [
+    for (request, expected) in [
         (
             complete(
                 json!({"type": "ref/prompt", "name": "none"}),
@@ -174,7 +174,7 @@ async fn invalid_completion_request_names_the_problem() {
         ),
     ] {
         let message = instance.send(&request).await.error(400, -32602);
-        names(&message, &[word]);
+        names(&message, &[expected]);
     }
 }
 

@@ -252,19 +252,19 @@ async fn authenticated_caller_is_served_despite_many_anonymous_callers() {
     let (builder, signals, mut received) = builder(limits);
     let builder = builder.authenticator(OptionalBearer(tokens));
     let instance = start(builder.client_address_header("X-Forwarded-For")).await;
-    let mut crowd = Vec::new();
+    let mut connections = Vec::new();
     for address in 1..=6 {
         let mut connection = instance.connect().await;
         let held = Request::tool("held", json!({}));
         connection.send(&forwarded_for(held, address)).await;
         within("the handler", received.recv()).await;
-        crowd.push(connection);
+        connections.push(connection);
     }
     let rejected = instance.send(&forwarded_for(echo_call(), 7)).await;
     let message = rejected.error(503, -32603);
     names(&message, &["limit of 6 calls for anonymous callers"]);
     instance.send(&echo_call().bearer(token)).await.reply();
-    for mut connection in crowd {
+    for mut connection in connections {
         signals.open();
         connection.response().await.reply();
     }
@@ -280,21 +280,21 @@ async fn new_caller_is_served_despite_callers_with_several_calls_each() {
     };
     let (builder, signals, mut received) = builder(limits);
     let instance = start(builder.client_address_header("X-Forwarded-For")).await;
-    let mut crowd = Vec::new();
+    let mut connections = Vec::new();
     for address in [1, 2, 3, 4, 1, 2, 3, 4] {
         let held = forwarded_for(Request::tool("held", json!({})), address);
         let mut connection = instance.connect().await;
         connection.send(&held).await;
-        if crowd.len() < 6 {
+        if connections.len() < 6 {
             within("the handler", received.recv()).await;
-            crowd.push(connection);
+            connections.push(connection);
         } else {
             let message = connection.response().await.error(503, -32603);
             names(&message, &["has 1 calls", "for other callers"]);
         }
     }
     instance.send(&forwarded_for(echo_call(), 5)).await.reply();
-    for mut connection in crowd {
+    for mut connection in connections {
         signals.open();
         connection.response().await.reply();
     }

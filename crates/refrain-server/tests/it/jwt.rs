@@ -397,20 +397,20 @@ async fn challenge_names_the_resource_metadata() {
         .scopes(["use"])
         .resource_metadata(ResourceMetadata::new(AUDIENCE, [ISSUER]));
     let instance = start(builder).await;
-    let known = "scope=\"use\", resource_metadata=\
+    let parameters = "scope=\"use\", resource_metadata=\
                  \"https://mcp.example.com/.well-known/oauth-protected-resource/mcp\"";
     let plain = Request::tool("whoami", json!({}));
     let missing = instance.send(&plain).await;
     missing.error(401, -32600);
     let challenge = missing.header("www-authenticate");
-    assert_eq!(challenge, Some(format!("Bearer {known}").as_str()));
+    assert_eq!(challenge, Some(format!("Bearer {parameters}").as_str()));
     let mut old = claims("alice");
     old["exp"] = json!(5);
     let expired = instance.send(&call(&signer.token(&old))).await;
     expired.error(401, -32600);
     let challenge = expired.header("www-authenticate");
     let expected = format!(
-        "Bearer error=\"invalid_token\", {known}, error_description=\"the token has expired\""
+        "Bearer error=\"invalid_token\", {parameters}, error_description=\"the token has expired\""
     );
     assert_eq!(challenge, Some(expected.as_str()));
     for value in ["Bearer", "Bearer  "] {

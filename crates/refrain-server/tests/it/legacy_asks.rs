@@ -183,8 +183,8 @@ async fn ask_without_client_capability_is_an_error_result_of_tools() {
     for session in [none, url] {
         let rejected = session.result(&call(1, "greet", json!({}))).await;
         assert_eq!(rejected["isError"], true);
-        let said = rejected["content"][0]["text"].as_str().expect("text");
-        names(said, &["elicitation.form", "tell the user"]);
+        let message = rejected["content"][0]["text"].as_str().expect("text");
+        names(message, &["elicitation.form", "tell the user"]);
         // No model reads the results of other requests.
         let prompt = request(2, "prompts/get", json!({"name": "greeting"}));
         let rejected = session.post(&prompt).await;

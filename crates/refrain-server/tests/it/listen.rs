@@ -320,7 +320,7 @@ async fn subscription_limits_are_enforced() {
 #[tokio::test]
 async fn errors_for_malformed_filters_name_the_member() {
     let instance = start(builder()).await;
-    for (params, word) in [
+    for (params, expected) in [
         (json!({}), "notifications"),
         (json!({"notifications": []}), "notifications"),
         (
@@ -338,7 +338,7 @@ async fn errors_for_malformed_filters_name_the_member() {
     ] {
         let request = Request::rpc("subscriptions/listen", params);
         let message = instance.send(&request).await.error(400, -32602);
-        names(&message, &[word]);
+        names(&message, &[expected]);
     }
     assert_eq!(instance.server.subscriptions(), 0);
 }

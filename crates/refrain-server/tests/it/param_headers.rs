@@ -90,7 +90,7 @@ async fn headers_that_differ_from_arguments_are_rejected() {
             .header("Mcp-Param-Region", "r")
             .header("Mcp-Param-Limit", "1")
     };
-    for (request, word) in [
+    for (request, expected) in [
         (good().without_header("Mcp-Param-Region"), "missing"),
         (good().header("Mcp-Param-Region", "s"), "\"s\""),
         (good().header("Mcp-Param-Region", "R"), "\"R\""),
@@ -143,7 +143,7 @@ async fn headers_that_differ_from_arguments_are_rejected() {
     ] {
         let response = instance.send(&request).await;
         let message = response.error(400, -32020);
-        names(&message, &[word, "mcp-param-"]);
+        names(&message, &[expected, "mcp-param-"]);
         assert_eq!(response.json()["id"], 1);
     }
     // Without a value no header is required, and the schema rejects the arguments.
@@ -166,7 +166,7 @@ async fn headers_are_not_checked_without_http() {
 fn invalid_header_annotations_are_rejected_at_registration() {
     let with = |properties: Value| json!({"type": "object", "properties": properties});
     let annotated = |kind: &str, mark: &str| json!({"type": kind, "x-mcp-header": mark});
-    for (schema, word) in [
+    for (schema, expected) in [
         (with(json!({"a": annotated("string", "")})), "a: "),
         (
             with(json!({"a": {"type": "string", "x-mcp-header": 5}})),
@@ -214,6 +214,6 @@ fn invalid_header_annotations_are_rejected_at_registration() {
             panic!("{schema} was accepted")
         };
         assert!(matches!(error, BuildError::ParamHeader { .. }), "{error}");
-        names(&error.to_string(), &["\"t\"", word]);
+        names(&error.to_string(), &["\"t\"", expected]);
     }
 }

@@ -80,8 +80,8 @@ fn builder(keys: &KeyRing, number: usize) -> ServerBuilder {
         drain_grace: Duration::ZERO,
         ..ServerLimits::default()
     };
-    let named = ["ada", "ben"].map(str::to_owned);
-    let tokens = named.into_iter().chain(callers());
+    let users = ["ada", "ben"].map(str::to_owned);
+    let tokens = users.into_iter().chain(callers());
     let tokens = tokens.fold(BearerTokens::new(), |tokens, caller| {
         tokens.with(&caller, &access(&caller))
     });
@@ -319,16 +319,16 @@ async fn calls_of_a_legacy_session_run_on_its_holder() {
     let foreign = run(running(&fleet)[1], &call("open", "ada", json!({}))).await;
     let (address, none) = (running(&fleet)[0].address, json!({}));
     let session = Session::open_with(address, "2025-11-25", &none, &headers).await;
-    let said = async |id, tool: &str, arguments: Value| {
+    let call_text = async |id, tool: &str, arguments: Value| {
         let result = session.result(&legacy::call(id, tool, arguments)).await;
         let text = result["content"][0]["text"].as_str();
         text.expect("text").to_owned()
     };
-    assert_eq!(said(1, "pinned", json!({})).await, "0");
-    let handle = said(2, "open", json!({})).await;
-    let used = said(3, "use", json!({"session": handle})).await;
+    assert_eq!(call_text(1, "pinned", json!({})).await, "0");
+    let handle = call_text(2, "open", json!({})).await;
+    let used = call_text(3, "use", json!({"session": handle})).await;
     assert_eq!(used, "state of 0 at 0");
-    let lost = said(4, "use", json!({"session": foreign})).await;
+    let lost = call_text(4, "use", json!({"session": foreign})).await;
     names(&lost, &["state behind this handle is lost"]);
 }
 

@@ -28,7 +28,7 @@ fn forwarded(user: &str) -> Request {
 #[tokio::test]
 async fn proxy_header_names_the_caller() {
     let instance = instance().await;
-    for (user, known) in [
+    for (user, principal) in [
         ("alice", "alice"),
         ("alice@example.com", "alice@example.com"),
         ("  alice  ", "alice"),
@@ -37,7 +37,7 @@ async fn proxy_header_names_the_caller() {
     ] {
         let request = forwarded(user).param("inputResponses", login("x"));
         let reply = instance.send(&request).await.reply();
-        assert_eq!(text(&reply), format!("x is {known}"));
+        assert_eq!(text(&reply), format!("x is {principal}"));
     }
     let alices = token(&instance.send(&forwarded("alice")).await.reply());
     let stolen = forwarded("bob").again(&alices, login("x"));

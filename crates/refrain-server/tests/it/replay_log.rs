@@ -69,8 +69,8 @@ fn once_and_single_use_require_a_replay_log() {
             .expect_err("the log is missing");
         assert!(matches!(&error, BuildError::NeedsReplayLog { tool } if tool == "pay"));
         let text = error.to_string();
-        for word in ["\"pay\"", ".replay_log", ".single_instance"] {
-            assert!(text.contains(word), "{text}");
+        for expected in ["\"pay\"", ".replay_log", ".single_instance"] {
+            assert!(text.contains(expected), "{text}");
         }
         assert!(
             builder(&ledger)

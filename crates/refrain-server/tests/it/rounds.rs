@@ -265,11 +265,11 @@ async fn declined_ask_ends_the_call_and_invalid_answer_is_asked_again() {
     let (first, second) = pair().await;
     let plain = || Request::tool("greet", json!({}));
     let state = token(&first.send(&plain()).await.reply());
-    for (action, word) in [("decline", "declined"), ("cancel", "cancelled")] {
+    for (action, expected) in [("decline", "declined"), ("cancel", "cancelled")] {
         let answers = json!({"login": {"action": action}});
         let reply = second.send(&plain().again(&state, answers)).await.reply();
         assert_eq!(result(&reply)["isError"], true);
-        assert!(text(&reply).contains(word) && text(&reply).contains("login"));
+        assert!(text(&reply).contains(expected) && text(&reply).contains("login"));
         // Prompts have no error results.
         let prompt = || Request::prompt("draft", json!({"text": "x"}));
         let asked = token(&first.send(&prompt()).await.reply());
@@ -278,7 +278,7 @@ async fn declined_ask_ends_the_call_and_invalid_answer_is_asked_again() {
             .send(&prompt().again(&asked, answers))
             .await
             .error(200, -32602);
-        assert!(message.contains(word), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
     let answers = json!({"login": {"action": "accept", "content": {"name": 7}}});
     let reply = second.send(&plain().again(&state, answers)).await.reply();

@@ -295,7 +295,7 @@ fn invalid_scopes_are_rejected() {
         let mut listed = metadata();
         listed.scopes_supported = vec![bad.to_owned()];
         let plain = || Server::builder("bad", "1");
-        for (builder, named) in [
+        for (builder, expected_owner) in [
             (plain().tool(tool), "t"),
             (plain().prompt(prompt), "p"),
             (plain().resource(resource), "r://"),
@@ -307,9 +307,9 @@ fn invalid_scopes_are_rejected() {
         ] {
             match builder.build() {
                 Err(BuildError::Scope { owner, scope, .. }) => {
-                    assert_eq!((owner.as_str(), scope.as_str()), (named, bad));
+                    assert_eq!((owner.as_str(), scope.as_str()), (expected_owner, bad));
                 }
-                other => panic!("{bad:?} of {named}: {other:?}"),
+                other => panic!("{bad:?} of {expected_owner}: {other:?}"),
             }
         }
     }

@@ -211,12 +211,12 @@ async fn cancellation_ignores_how_the_id_is_escaped() {
     let held = Request::tool("held", json!({})).id(json!("ID"));
     let held = String::from_utf8(held.message()).expect("text");
     let plain = "\"caf\u{e9}\"";
-    for (id, named) in [(plain, r#""caf\u00e9""#), (r#""c\u0061f\u00E9""#, plain)] {
+    for (id, cancelled_id) in [(plain, r#""caf\u00e9""#), (r#""c\u0061f\u00E9""#, plain)] {
         client.line(held.replace(r#""ID""#, id)).await;
         client.expect_signal("started").await;
         let cancel =
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":ID}}"#;
-        client.line(cancel.replace("ID", named)).await;
+        client.line(cancel.replace("ID", cancelled_id)).await;
         client.expect_signal("dropped").await;
     }
     assert!(client.pipe.end().await.is_empty());

@@ -140,14 +140,14 @@ async fn task_of_another_caller_is_unknown() {
     let tokens = BearerTokens::new().with("alice", ALICE).with("bob", BOB);
     let instance = start(builder(&store).authenticator(tokens)).await;
     let alices = create(Arc::new(store.clone()), Principal::new("alice")).await;
-    let nobodys = create_anonymous(&store).await;
+    let anonymous = create_anonymous(&store).await;
     alices.ask(&[("name", form())]).await;
     for method in METHODS {
         let mut bodies = Vec::new();
         let long = "a".repeat(65);
         let ids = [
             alices.id(),
-            nobodys.id(),
+            anonymous.id(),
             "000000000000000000000000000000000000000000000000",
             "../etc",
             "",

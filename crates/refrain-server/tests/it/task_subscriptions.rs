@@ -213,16 +213,16 @@ async fn only_tasks_of_the_caller_are_acknowledged() {
     let instance = start(server).await;
     let alices = create(Arc::new(store.clone()), Principal::new("alice")).await;
     let bobs = create(Arc::new(store.clone()), Principal::new("bob")).await;
-    let nobodys = create_anonymous(&store).await;
+    let anonymous = create_anonymous(&store).await;
     let unknown = "000000000000000000000000000000000000000000000000";
-    let ids = [alices.id(), bobs.id(), nobodys.id(), unknown, "../", ""];
+    let ids = [alices.id(), bobs.id(), anonymous.id(), unknown, "../", ""];
     let request = listen(&ids).bearer(BOB);
     let (mut connection, acknowledged) = subscribe(&instance, &request).await;
     assert_eq!(acknowledged, json!([bobs.id()]));
     assert_eq!(next_state(&mut connection).await["taskId"], bobs.id());
     // Changes of other tasks are not reported.
     alices.say("secret").await;
-    nobodys.say("secret").await;
+    anonymous.say("secret").await;
     bobs.say("mine").await;
     let state = next_state(&mut connection).await;
     assert_eq!(
