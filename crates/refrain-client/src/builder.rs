@@ -2,6 +2,7 @@
 
 use crate::ask::{AskAnswer, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk, check_root};
 use crate::auth::Authorize;
+use crate::budget::ByteBudget;
 use crate::client::{Client, RequestIds};
 use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind};
@@ -32,6 +33,7 @@ pub struct ClientBuilder {
     pub(crate) allows_unassociated_asks: bool,
     pub(crate) leaves_dropped_asks: bool,
     pub(crate) limits: ClientLimits,
+    pub(crate) response_budget: Option<ByteBudget>,
     pub(crate) notifications: Notifications,
     pub(crate) watch: WireObserver,
     pub(crate) dialect: Option<Dialect>,
@@ -66,6 +68,7 @@ impl Default for ClientBuilder {
             allows_unassociated_asks: false,
             leaves_dropped_asks: false,
             limits: ClientLimits::default(),
+            response_budget: None,
             notifications: Notifications::default(),
             watch: Arc::new(|_| {}),
             dialect: None,
@@ -273,6 +276,12 @@ impl ClientBuilder {
     /// Sets the limits.
     pub fn limits(mut self, limits: ClientLimits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Limits the memory of HTTP responses that are not complete, together with other clients that have this budget.
+    pub fn response_budget(mut self, budget: ByteBudget) -> Self {
+        self.response_budget = Some(budget);
         self
     }
 

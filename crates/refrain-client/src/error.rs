@@ -104,7 +104,7 @@ pub enum ErrorKind {
         limit: usize,
         /// The unit of the limit, such as `bytes` or `JSON values`.
         unit: &'static str,
-        /// The field of [`ClientLimits`](crate::ClientLimits) that sets the limit.
+        /// The field of [`ClientLimits`](crate::ClientLimits), or the method of the builder, that sets the limit.
         setting: &'static str,
     },
     /// One round, or a task, has too many asks.

@@ -52,6 +52,7 @@
 
 mod ask;
 mod auth;
+mod budget;
 mod builder;
 mod cache;
 mod call;
@@ -83,6 +84,7 @@ pub use auth::{
     AuthError, Authorize, Bearer, Grant, Grants, IdentityProvider, Loopback, OAuth, OAuthBuilder,
     RedirectError, RegisteredClient, RejectedRequest, ResponseError, SetupError,
 };
+pub use budget::ByteBudget;
 pub use builder::ClientBuilder;
 pub use call::CallSpec;
 pub use client::Client;

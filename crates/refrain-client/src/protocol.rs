@@ -255,6 +255,7 @@ impl ClientInner {
             id: Some(id),
             scope: self.scope,
             silence: self.setup.limits.silence,
+            budget: self.setup.response_budget.clone(),
             is_call: request.call_kind().is_some(),
             // While the revision is unknown, the server might not understand a cancellation.
             is_cancellable: request.method != DISCOVER,

@@ -11,6 +11,7 @@ pub(crate) use http::{HttpExchange, HttpLink};
 pub(crate) use pipe::{EventStream, PipeLink, PipeSetup};
 
 use crate::auth::AuthError;
+use crate::budget::ByteBudget;
 use crate::dialect::{Translator, TranslatorExchange};
 use crate::error::ErrorKind;
 use crate::limits::ClientLimits;
@@ -36,6 +37,8 @@ pub(crate) struct OutgoingMessage {
     pub(crate) scope: u64,
     /// The timeout for a silent server.
     pub(crate) silence: Duration,
+    /// The budget for the bytes of its response.
+    pub(crate) budget: Option<ByteBudget>,
     /// Whether it is a round of a call: legacy servers may ask only during a call.
     pub(crate) is_call: bool,
     /// Whether dropping the request cancels it.

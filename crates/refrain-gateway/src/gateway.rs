@@ -19,6 +19,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// How often idle connections are looked for.
+/// How long the first start of a backend may delay the start of the gateway, if it is not required.
+const FIRST_START: Duration = Duration::from_secs(25);
 const CLOSE_IDLE_EVERY: Duration = Duration::from_secs(5);
 
 /// Why a gateway cannot start.
@@ -143,7 +145,13 @@ impl Gateway {
         let starting = self.backends.iter().map(async |backend| {
             tracing::info!(backend = backend.spec.name, "starting backend");
             let slot = self.limits.try_acquire(&backend.spec, None).ok();
-            Service::start(backend, slot).await
+            let starting = Service::start(backend, slot);
+            if all_required {
+                return starting.await;
+            }
+            // The other backends are served without it.
+            let started = timeout(FIRST_START, starting).await;
+            started.unwrap_or(Err(ServiceError::Timeout(FIRST_START)))
         });
         let mut offered: BTreeMap<String, Offered> = BTreeMap::new();
         let mut entries = Vec::new();

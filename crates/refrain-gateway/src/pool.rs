@@ -24,7 +24,7 @@ use crate::support::AskSupport;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use refrain::auth::Principal;
-use refrain::client::Client;
+use refrain::client::{ByteBudget, Client};
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -154,6 +154,11 @@ impl Pool {
         });
         pool.limits.add(&pool);
         pool
+    }
+
+    /// The budget for the memory of responses to calls of this account.
+    pub(crate) fn response_budget(&self, account: Principal) -> ByteBudget {
+        self.limits.response_budget(account)
     }
 
     /// Waits for a connection, which counts for the account.

@@ -162,7 +162,7 @@ fn bearer_token(headers: &HeaderMap) -> Result<&str, AuthRejection> {
     Ok(token)
 }
 
-/// The access token in the `Authorization` header, and its scheme: one of these, in lower case.
+/// The scheme and the access token in the `Authorization` header. `schemes` are in lower case.
 fn access_token<'a>(
     headers: &'a HeaderMap,
     schemes: &[&'static str],
@@ -175,8 +175,8 @@ fn access_token<'a>(
         .to_str()
         .map_err(|_| malformed("invalid Authorization header: not ASCII"))?;
     let (scheme, token) = value.split_once(' ').unwrap_or((value, ""));
-    let mut known = schemes.iter();
-    let Some(scheme) = known.find(|known| scheme.eq_ignore_ascii_case(known)) else {
+    let mut accepted = schemes.iter();
+    let Some(scheme) = accepted.find(|accepted| scheme.eq_ignore_ascii_case(accepted)) else {
         // The challenge names the accepted scheme.
         return Err(missing());
     };

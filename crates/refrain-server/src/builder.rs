@@ -379,7 +379,7 @@ impl ServerBuilder {
         let relay = Arc::new(Relay::new(self.advertise, self.peers, &services)?);
         let subscriptions = Subscriptions::new(catalog.clone(), auth.clone(), services.clone());
         let subscriptions = Arc::new(subscriptions);
-        services.metrics.watch(GaugeSource {
+        services.metrics.add_server(GaugeSource {
             limits: services.limits.clone(),
             subscriptions: subscriptions.registry.clone(),
         });
@@ -398,7 +398,8 @@ impl ServerBuilder {
                 auth.clone(),
                 flows,
                 tasks.clone(),
-                (live.clone(), relay.clone()),
+                live.clone(),
+                relay.clone(),
                 services.clone(),
             );
             ServerInner {

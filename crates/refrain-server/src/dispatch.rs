@@ -5,7 +5,7 @@ use crate::catalog::Listing;
 use crate::catalog::complete::PendingReply;
 use crate::http::Headers;
 use crate::legacy::{LegacyExchange, Lifetime, Session};
-use crate::metrics::{Label, Other, Refusal};
+use crate::metrics::{Label, NonCall, Refusal};
 use crate::relay::PendingRelay;
 use crate::response::{Disposition, MessageResponse};
 use crate::rounds::{CallRequest, Home, Round, TokenSource};
@@ -13,7 +13,6 @@ use crate::server::{Server, ServerInner};
 use crate::subscriptions::Subscription;
 use crate::tasks::TokenFuture;
 use crate::wire_recorder;
-use http::HeaderMap;
 use refrain_wire::legacy::{self, Revision, decode_initialize, is_modern};
 use refrain_wire::ratified::{
     Incoming, ListParams, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
@@ -58,7 +57,7 @@ pub(crate) enum SessionContext<'a> {
 
 pub(crate) type ParsedMessage<'a> = Result<Incoming<'a>, Box<Rejection>>;
 
-/// Parses a message. Calls of legacy sessions do not support the one-pass parser.
+/// Parses a message. The one-pass parser of calls supports only 2026-07-28.
 pub(crate) fn read(bytes: &[u8], in_session: bool) -> ParsedMessage<'_> {
     match in_session {
         true => parse(bytes).map(Incoming::Message),
@@ -66,8 +65,8 @@ pub(crate) fn read(bytes: &[u8], in_session: bool) -> ParsedMessage<'_> {
     }
 }
 
-/// Whether a message received in a legacy session belongs to it. A 2026-07-28 request does not.
-pub(crate) fn is_of_session(message: &ParsedMessage<'_>) -> bool {
+/// Whether a message that names a legacy session belongs to it. A 2026-07-28 request does not.
+pub(crate) fn belongs_to_session(message: &ParsedMessage<'_>) -> bool {
     match message {
         Ok(Incoming::Call(..)) => false,
         Ok(Incoming::Message(Message::Request { params, .. })) => !is_modern(*params),
@@ -101,7 +100,7 @@ pub(crate) enum Dispatch {
     /// The request is invalid. HTTP uses an error status.
     Invalid(RpcError),
     /// A future produces the reply.
-    Later(PendingReply),
+    Pending(PendingReply),
     Round(Box<Round>),
     Subscription(Subscription),
     Forbidden(MissingScopes),
@@ -169,10 +168,10 @@ impl<'a> ParsedRequest<'a> {
     pub(crate) fn method(&self) -> &'static str {
         match self {
             Self::Call(call) => call.kind.method(),
-            Self::Discover(_) => Other::Discover.name(),
+            Self::Discover(_) => NonCall::Discover.name(),
             Self::List(listing, _) => listing.method(),
-            Self::Complete(_) => Other::Complete.name(),
-            Self::Listen(_) => Other::Listen.name(),
+            Self::Complete(_) => NonCall::Complete.name(),
+            Self::Listen(_) => NonCall::Listen.name(),
             Self::Task(params) => params.method.as_str(),
         }
     }
@@ -322,14 +321,13 @@ impl Server {
             Ok(request) => request,
             Err(error) => return rejected(Some(id), error),
         };
-        let (method, caller, can_relay) = (request.method(), context.caller, context.can_relay);
-        let headers = (context.headers.map(Headers::all), can_relay);
-        let dispatch = match self.fetch_token(&request, &caller) {
-            None => self.dispatch(request, TokenSource::Request, caller, headers),
+        let method = request.method();
+        let dispatch = match self.fetch_token(&request, &context.caller) {
+            None => self.dispatch(request, TokenSource::Request, context),
             Some(fetching) => match fetching.await {
                 Ok(token) => {
                     let request = request.with_token(token);
-                    self.dispatch(request, TokenSource::Store, caller, headers)
+                    self.dispatch(request, TokenSource::Store, context)
                 }
                 Err(dispatch) => dispatch,
             },
@@ -383,24 +381,34 @@ impl Server {
                 (Dispatch::Busy(reached.into()), None)
             }
             (Ok(()), Ok(initialize), Ok(())) => {
-                services.metrics.other(Other::Initialize);
+                services.metrics.non_call(NonCall::Initialize);
                 let (session, opened) = legacy.open(&initialize, &caller.principal, lifetime);
                 let reply = Dispatch::Reply(self.initialize(session.revision));
                 let exchange = LegacyExchange::new(legacy, &session, Some(opened));
                 (reply, Some(exchange))
             }
         };
-        MessageResponse::from_dispatch(self, Some(id), Other::Initialize.name(), dispatch, exchange)
+        MessageResponse::from_dispatch(
+            self,
+            Some(id),
+            NonCall::Initialize.name(),
+            dispatch,
+            exchange,
+        )
     }
 
     fn dispatch(
         &self,
         request: ParsedRequest<'_>,
         token: TokenSource,
-        caller: Caller,
-        (headers, can_relay): (Option<&HeaderMap>, bool),
+        Context {
+            caller,
+            headers,
+            can_relay,
+            ..
+        }: Context<'_>,
     ) -> Dispatch {
-        // The handlers of other requests check these scopes together with further ones.
+        // Calls, completions and subscriptions check the server's scopes together with further ones.
         if let ParsedRequest::Discover(_) | ParsedRequest::List(..) | ParsedRequest::Task(_) =
             &request
             && let Err(missing) = self.0.auth.allow(&caller, &[])
@@ -408,7 +416,7 @@ impl Server {
             return Dispatch::Forbidden(missing);
         }
         let metrics = &self.0.services.metrics;
-        // These are answered at once, so they need no permit of their own. The others take one.
+        // Other requests hold a permit while they run. These two end at once, so the check suffices.
         if let ParsedRequest::Discover(_) | ParsedRequest::List(..) = &request
             && let Err(reached) = self.0.services.limits.calls.check(&caller.limit_key())
         {
@@ -422,14 +430,14 @@ impl Server {
                 home: Home::Client,
                 caller,
                 can_relay,
-                headers,
+                headers: headers.map(Headers::all),
             }),
             ParsedRequest::Discover(_) => {
-                metrics.other(Other::Discover);
+                metrics.non_call(NonCall::Discover);
                 Dispatch::Reply(self.discover())
             }
             ParsedRequest::List(listing, params) => {
-                metrics.other(Other::List(listing));
+                metrics.non_call(NonCall::List(listing));
                 let cursor = params.cursor.as_deref();
                 match self.0.catalog.list(listing, cursor) {
                     Ok(reply) => Dispatch::Reply(reply),
@@ -438,8 +446,8 @@ impl Server {
             }
             ParsedRequest::Complete(params) => {
                 let (auth, limits) = (&self.0.auth, &self.0.services.limits);
-                let later = self.0.catalog.complete(params, caller, auth, limits);
-                self.later(Other::Complete, later)
+                let pending = self.0.catalog.complete(params, caller, auth, limits);
+                self.count_pending(NonCall::Complete, pending)
             }
             ParsedRequest::Listen(params) => {
                 let tasks = self.0.tasks.as_ref();
@@ -450,18 +458,18 @@ impl Server {
                 let Some(tasks) = &self.0.tasks else {
                     return RpcError::method_not_found(method.as_str()).into();
                 };
-                self.later(Other::Task(method), tasks.answer(params, caller))
+                self.count_pending(NonCall::Task(method), tasks.answer(params, caller))
             }
         }
     }
 
     /// Counts a request whose reply a future produces.
-    fn later(&self, method: Other, started: Result<PendingReply, Dispatch>) -> Dispatch {
+    fn count_pending(&self, method: NonCall, pending: Result<PendingReply, Dispatch>) -> Dispatch {
         let metrics = &self.0.services.metrics;
-        match started {
-            Ok(later) => {
-                metrics.other(method);
-                Dispatch::Later(later)
+        match pending {
+            Ok(pending) => {
+                metrics.non_call(method);
+                Dispatch::Pending(pending)
             }
             Err(dispatch) => {
                 if let Dispatch::Busy(_) = dispatch {
@@ -472,7 +480,7 @@ impl Server {
         }
     }
 
-    /// Fetches the token of a call from the store, if the call has a reference instead of a token.
+    /// Fetches the token of a call from the store, if the call contains a reference to a stored token.
     fn fetch_token(&self, request: &ParsedRequest<'_>, caller: &Caller) -> Option<TokenFuture> {
         match request {
             ParsedRequest::Call(call) => self.0.tasks.as_ref()?.fetch(call, caller),

@@ -82,7 +82,8 @@ impl DraftEndpoint {
         Self {
             draft,
             server,
-            waiting: Limiter::new(waiting, limit, limit_each).keeping(has_authenticator),
+            waiting: Limiter::new(waiting, limit, limit_each)
+                .reserve_for_principals(has_authenticator),
         }
     }
 
@@ -101,8 +102,8 @@ impl DraftEndpoint {
         let (id, params) = match message {
             Ok(Incoming::Call(id, _)) => (*id, None),
             Ok(Incoming::Message(Message::Request { id, method, params })) => {
-                let opens = method == "initialize" && !is_modern(*params);
-                (*id, params.filter(|_| opens))
+                let is_initialize = method == "initialize" && !is_modern(*params);
+                (*id, params.filter(|_| is_initialize))
             }
             _ => return self.translate(bytes, message, None, context).await,
         };
@@ -123,11 +124,11 @@ impl DraftEndpoint {
         id: Option<Id<'a>>,
         context: Context<'_>,
     ) -> Disposition<'a> {
-        let agreed = match context.sessions {
-            SessionContext::Open(session) => Some(self.server.0.legacy.agreed(session)),
+        let settings = match context.sessions {
+            SessionContext::Open(session) => Some(self.server.0.legacy.settings(session)),
             _ => None,
         };
-        let (request, exchange) = match self.draft.read_session_request(agreed, bytes) {
+        let (request, exchange) = match self.draft.read_session_request(settings, bytes) {
             Ok(DraftRequest::Request { message, exchange }) => (message, exchange),
             Ok(DraftRequest::Notification) => {
                 return Disposition::Response(MessageResponse::accepted(&self.server));
@@ -151,10 +152,10 @@ impl DraftEndpoint {
             Disposition::Response(response) => response,
             Disposition::Relay(_, relay) => return Disposition::Relay(id, relay),
         };
-        let lists = self.shows_task_support(message).then(|| self.clone());
+        let adds_task_support = self.shows_task_support(message).then(|| self.clone());
         response.translate(move |message| {
             let reply = exchange.write_reply(message)?;
-            Some(match &lists {
+            Some(match &adds_task_support {
                 Some(endpoint) => endpoint.add_task_support(reply),
                 None => reply,
             })

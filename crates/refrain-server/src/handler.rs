@@ -74,7 +74,7 @@ pub trait Handler<M, K>: Send + Sync + 'static {
     fn required_states() -> Vec<StateRequirement>;
     /// Starts the handler. Fails if the arguments do not match.
     #[doc(hidden)]
-    fn start(&self, cx: Cx, run: HandlerInput<'_>) -> Result<HandlerFuture, serde_json::Error>;
+    fn start(&self, cx: Cx, input: HandlerInput<'_>) -> Result<HandlerFuture, serde_json::Error>;
 }
 
 /// The input of a handler.
@@ -131,8 +131,8 @@ const STANDARD_FORMATS: [&str; 19] = [
     "regex",
 ];
 
-/// The settings for schemas that clients read. Other formats, such as `uint64`, are left out: clients that validate with
-/// Ajv warn about them or reject the schema.
+/// The settings for schemas that clients read. Non-standard formats, such as `uint64`, are left out: clients that validate
+/// with Ajv warn about them or reject the schema.
 pub(crate) fn schema_settings() -> SchemaSettings {
     SchemaSettings::draft2020_12().with_transform(RecursiveTransform(|schema: &mut Schema| {
         let format = schema.get("format").and_then(Value::as_str);
@@ -179,13 +179,13 @@ macro_rules! handler {
                 vec![$(StateRequirement { id: TypeId::of::<$state>(), name: std::any::type_name::<$state>() }),*]
             }
 
-            fn start(&self, cx: Cx, run: HandlerInput<'_>) -> Result<HandlerFuture, serde_json::Error> {
+            fn start(&self, cx: Cx, input: HandlerInput<'_>) -> Result<HandlerFuture, serde_json::Error> {
                 let future = self(
                     cx,
-                    $(run.state::<$state>(),)*
-                    $(serde_json::from_value::<$args>(run.arguments)?,)?
+                    $(input.state::<$state>(),)*
+                    $(serde_json::from_value::<$args>(input.arguments)?,)?
                 );
-                let to = run.to;
+                let to = input.to;
                 Ok(Box::pin(async move { future.await?.into_reply(&to) }))
             }
         }
@@ -207,5 +207,5 @@ pub(crate) type ErasedHandler =
     Box<dyn Fn(Cx, HandlerInput<'_>) -> Result<HandlerFuture, serde_json::Error> + Send + Sync>;
 
 pub(crate) fn erase<M, K, H: Handler<M, K>>(handler: H) -> ErasedHandler {
-    Box::new(move |cx, run| handler.start(cx, run))
+    Box::new(move |cx, input| handler.start(cx, input))
 }

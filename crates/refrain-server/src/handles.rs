@@ -1,10 +1,8 @@
-//! Sealed handles: text that names the instance with some state of a caller.
+//! Sealed handles: texts that name the instance which keeps state for a caller.
 
 use crate::relay::Holder;
 use crate::server::Server;
-use crate::services::Services;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crate::services::{Services, open_text, seal_text};
 use refrain_core::{OpenError, Principal, limited_event};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -47,21 +45,6 @@ pub(crate) struct OpenedHandle {
     payload: String,
 }
 
-/// Why a handle does not open. Only logged.
-#[derive(Debug, thiserror::Error)]
-enum Rejection {
-    #[error("too long")]
-    Length,
-    #[error("malformed base64url")]
-    Encoding,
-    #[error("seal: {0}")]
-    Seal(#[from] OpenError),
-    #[error("malformed content")]
-    Content,
-    #[error("expired")]
-    Expired,
-}
-
 impl Services {
     /// Opens a handle of this principal. The caller gets the same error for every reason.
     pub(crate) fn open_handle(
@@ -79,27 +62,25 @@ impl Services {
         &self,
         principal: &Principal,
         handle: &str,
-    ) -> Result<OpenedHandle, Rejection> {
+    ) -> Result<OpenedHandle, OpenError> {
         if handle.len() > MAX_HANDLE {
-            return Err(Rejection::Length);
+            return Err(OpenError::Length);
         }
-        let sealed = URL_SAFE_NO_PAD.decode(handle);
-        let sealed = sealed.map_err(|_| Rejection::Encoding)?;
-        let opened = self.sealer.open_bytes(&self.binding(principal), sealed)?;
+        let opened = open_text(&self.sealer, &self.handle_binding(principal), handle)?;
         let claims: HandleClaims =
-            serde_json::from_slice(&opened).map_err(|_| Rejection::Content)?;
+            serde_json::from_slice(&opened).map_err(|_| OpenError::Content)?;
         let skew = self.sealer.options().skew.as_secs();
         if self.source.unix_seconds() > claims.expires.saturating_add(skew) {
-            return Err(Rejection::Expired);
+            return Err(OpenError::Expired);
         }
         Ok(OpenedHandle {
-            holder: Holder::parse(&claims.holder).ok_or(Rejection::Content)?,
+            holder: Holder::parse(&claims.holder).ok_or(OpenError::Content)?,
             payload: claims.payload,
         })
     }
 
-    /// The audience and the principal, which a handle is bound to.
-    fn binding(&self, principal: &Principal) -> Vec<u8> {
+    /// A handle is bound to the audience and the principal.
+    fn handle_binding(&self, principal: &Principal) -> Vec<u8> {
         let audience = &self.sealer.options().audience;
         let (kind, id) = match principal.id() {
             Some(id) => ("id ", id),
@@ -159,10 +140,8 @@ impl Server {
             payload: payload.to_owned(),
         };
         let claims = serde_json::to_vec(&claims).expect("the claims serialize to JSON");
-        let sealed = services
-            .sealer
-            .seal_bytes(&services.binding(principal), &claims);
-        Ok(URL_SAFE_NO_PAD.encode(sealed))
+        let binding = services.handle_binding(principal);
+        Ok(seal_text(&services.sealer, &binding, &claims))
     }
 
     /// Returns the payload of a handle that this instance sealed for the principal with [`seal_handle`](Self::seal_handle).

@@ -1,7 +1,7 @@
 //! Streamable HTTP: the MCP endpoint as a tower service, and a hyper server for it.
 //!
-//! A response is a single JSON object, or a stream of server-sent events with the reply as its last event: if the handler
-//! sends progress or logs to a client that asked for them, or is silent for `keep_alive`.
+//! A response is a single JSON object, or a stream of server-sent events whose last event is the reply. It becomes a stream
+//! if the handler sends progress or logs that the client requested, or if it is silent for `keep_alive`.
 
 mod body;
 mod connections;
@@ -33,12 +33,12 @@ pub use metadata::MetadataService;
 pub use serve::serve;
 #[cfg(feature = "metrics")]
 pub use serve::serve_metrics;
-pub(crate) use serve::{Mount, serve_with};
+pub(crate) use serve::{Mount, plain, serve_with};
 #[cfg(feature = "tls")]
 pub use tls::{TlsCertificate, TlsError};
 
 use crate::auth::Caller;
-use crate::dispatch::{SessionContext, is_of_session, read};
+use crate::dispatch::{SessionContext, belongs_to_session, read};
 use crate::legacy::Lifetime;
 use crate::limits::FairQueue;
 use crate::metrics::Refusal;
@@ -141,30 +141,29 @@ impl HttpService {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        let claims = match headers
+        let claims = headers
             .relay()
-            .map(|header| self.authenticate_relay(header))
-        {
-            None => None,
-            Some(Ok(claims)) => Some(claims),
-            Some(Err(response)) => return *response,
+            .map(|header| self.authenticate_relay(header));
+        let claims = match claims.transpose() {
+            Ok(claims) => claims,
+            Err(response) => return *response,
         };
         let relayed = claims.is_some();
         let receiving = self.receive(parts, headers, body, claims, activity.map(|it| &**it));
         let mut response = match receiving.await {
             Err(response) => *response,
             Ok((mut body, caller)) => {
-                let turn = body.turn.take();
+                let parse_permit = body.parse_permit.take();
                 let bytes = &body.bytes;
                 let key = caller.limit_key();
                 let active = ActiveRequest::new(activity);
                 let mut response = match parts.method {
                     Method::POST => {
                         let responding = responder.respond(headers, bytes, caller, relayed);
-                        match turn {
+                        match parse_permit {
                             None => responding.await,
-                            Some(turn) => {
-                                Box::pin(FairQueue::run_until_pending(turn, responding)).await
+                            Some(permit) => {
+                                Box::pin(FairQueue::run_until_pending(permit, responding)).await
                             }
                         }
                     }
@@ -231,7 +230,7 @@ impl HttpService {
 
     /// Sends a response as one JSON object, or as a stream of events if it has more messages than the reply.
     ///
-    /// `headers`: those of the request. If the client accepts streams, a response that takes long becomes one, because
+    /// `headers` are the headers of the request. If the client accepts streams, a slow response becomes a stream, because
     /// proxies close silent connections.
     pub(crate) async fn respond_with(
         &self,
@@ -242,7 +241,7 @@ impl HttpService {
         if !response.is_subscription() {
             match self.first_message(&mut response, headers).await {
                 None => {}
-                Some(None) => return accepted(),
+                Some(None) => return empty(StatusCode::ACCEPTED),
                 Some(Some((MessageKind::Reply, reply))) => {
                     return self.respond_json(&mut response, reply);
                 }
@@ -265,10 +264,8 @@ impl HttpService {
             headers: Some(headers),
             ..crate::Context::new(caller, sessions, false)
         };
-        let response = self
-            .server
-            .handle_message(read(bytes, false), context)
-            .await;
+        let message = read(bytes, false);
+        let response = self.server.handle_message(message, context).await;
         self.respond_with(response, Some(headers)).await
     }
 
@@ -344,7 +341,7 @@ impl Responder for HttpService {
     ) -> Response<Body> {
         let in_session = headers.has_session();
         let message = read(bytes, in_session);
-        if in_session && is_of_session(&message) {
+        if in_session && belongs_to_session(&message) {
             let responding =
                 self.respond_in_session(headers.all(), message, bytes, caller, relayed);
             return Box::pin(responding).await;
@@ -403,10 +400,10 @@ fn event_stream(source: EventSource, keep_alive: Duration) -> Response<Body> {
     response
 }
 
-fn accepted() -> Response<Body> {
-    let mut accepted = Response::new(Body::empty());
-    *accepted.status_mut() = StatusCode::ACCEPTED;
-    accepted
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
 }
 
 fn status(code: ErrorCode) -> StatusCode {

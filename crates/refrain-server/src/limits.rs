@@ -12,7 +12,7 @@ mod limiter;
 mod live;
 mod settings;
 
-pub(crate) use fair_queue::{FairQueue, Place};
+pub(crate) use fair_queue::{FairQueue, QueuePermit};
 pub(crate) use limiter::{LimitKey, LimitReached, Limiter, Permit, quarter};
 pub(crate) use live::{CallPermits, LivePermit};
 pub use settings::ServerLimits;
@@ -45,16 +45,17 @@ pub(crate) struct InstanceLimits {
     /// Large requests that are parsed, as many as there are cores. So a caller that sends many of them delays only itself.
     pub(crate) large_requests: Arc<FairQueue>,
     is_draining: AtomicBool,
-    /// Whether callers can be authenticated. A part of each limit is then kept for those that are.
+    /// Whether callers can be authenticated. If so, a part of each limit is reserved for authenticated callers.
     pub(crate) has_authenticator: bool,
 }
 
 impl InstanceLimits {
     pub(crate) fn new(settings: ServerLimits, has_authenticator: bool) -> Arc<Self> {
-        let calls =
-            |resource, limit, each| Limiter::new(resource, limit, each).keeping(has_authenticator);
+        let calls = |resource, limit, each| {
+            Limiter::new(resource, limit, each).reserve_for_principals(has_authenticator)
+        };
         let bytes = |resource, limit, each| {
-            Limiter::bytes(resource, limit, each).keeping(has_authenticator)
+            Limiter::bytes(resource, limit, each).reserve_for_principals(has_authenticator)
         };
         let (live, live_each) = (settings.live_calls, settings.live_calls_each);
         let (body_all, body_each) = (

@@ -19,7 +19,7 @@ mod target;
 #[cfg(feature = "metrics")]
 mod text;
 
-pub(crate) use label::{Counts, Label, LiveCallEvent, Other, Refusal, RoundLabel, TaskEvent};
+pub(crate) use label::{Counts, Label, LiveCallEvent, NonCall, Refusal, RoundLabel, TaskEvent};
 pub(crate) use target::TargetCounts;
 #[cfg(feature = "metrics")]
 pub use text::METRICS_CONTENT_TYPE;
@@ -57,7 +57,7 @@ pub(crate) struct Metrics {
     servers: Mutex<Vec<GaugeSource>>,
     targets: Targets,
     durations: [Histogram; KINDS.len()],
-    others: Counts<Other>,
+    non_calls: Counts<NonCall>,
     pub(crate) asks: Counts<AskKind>,
     tokens_rejected: Counts<OpenError>,
     requests_rejected: Counts<Refusal>,
@@ -81,7 +81,7 @@ impl Metrics {
             servers: Mutex::default(),
             targets: Targets::default(),
             durations: std::array::from_fn(|_| Histogram::new(DURATION_BUCKETS)),
-            others: Counts::default(),
+            non_calls: Counts::default(),
             asks: Counts::default(),
             tokens_rejected: Counts::default(),
             requests_rejected: Counts::default(),
@@ -94,17 +94,18 @@ impl Metrics {
         })
     }
 
-    pub(crate) fn watch(&self, server: GaugeSource) {
+    /// Adds a server to the gauges.
+    pub(crate) fn add_server(&self, server: GaugeSource) {
         self.servers.lock().push(server);
     }
 
-    /// The counters of a tool, prompt, resource or resource template. An earlier entry with this name has the same ones.
+    /// The counters of a tool, prompt, resource or resource template. An entry that replaces another has the same counters.
     pub(crate) fn target(&self, kind: CallKind, name: &str) -> Arc<TargetCounts> {
         self.targets.get(kind, name)
     }
 
     pub(crate) fn call(&self, kind: CallKind, target: Option<&TargetCounts>) {
-        self.targets.or_other(kind, target).calls.inc();
+        self.targets.or_shared(kind, target).calls.inc();
     }
 
     /// Counts a round. `duration` is `None` if it had no reply.
@@ -115,7 +116,7 @@ impl Metrics {
         outcome: RoundLabel,
         duration: Option<Duration>,
     ) {
-        self.targets.or_other(kind, target).rounds.add(outcome);
+        self.targets.or_shared(kind, target).rounds.add(outcome);
         if let Some(duration) = duration {
             self.durations[kind.index()].observe(duration.as_secs_f64());
         }
@@ -150,8 +151,8 @@ impl Metrics {
         RunningTaskGuard(self.clone())
     }
 
-    pub(crate) fn other(&self, method: Other) {
-        self.others.add(method);
+    pub(crate) fn non_call(&self, method: NonCall) {
+        self.non_calls.add(method);
     }
 
     pub(crate) fn token_rejected(&self, reason: OpenError) {

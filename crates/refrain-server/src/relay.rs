@@ -27,17 +27,15 @@ use crate::http::{LAST_EVENT, SESSION};
 use crate::http_client::HttpClient;
 use crate::limits::Permit;
 use crate::retry::Backoff;
-use crate::services::Services;
+use crate::services::{Services, open_text, seal_text};
 use crate::timer::within;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use parking_lot::Mutex;
 use peers::Peers;
-use refrain_core::Principal;
+use refrain_core::{OpenError, Principal};
 use refrain_wire::ParamHeaders;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -47,7 +45,7 @@ use tokio::time::Instant;
 const RELAY: HeaderName = HeaderName::from_static("refrain-relay");
 /// The response header that names the instance that handled a relayed request.
 const INSTANCE: HeaderName = HeaderName::from_static("refrain-instance");
-/// How many times a holder is probed at most, while it accepts connections and closes them.
+/// Maximum number of probes of a holder that accepts connections and closes them.
 const PROBES: usize = 6;
 /// The wait after the first failed probe.
 const PROBE_WAIT: Duration = Duration::from_millis(10);
@@ -74,6 +72,7 @@ const FORWARDED_HEADERS: [HeaderName; 8] = [
 ];
 
 pub(crate) struct Relay {
+    /// This process.
     pub(crate) own: Holder,
     services: Services,
     client: OnceLock<HttpClient>,
@@ -92,13 +91,13 @@ pub(crate) struct PendingRelay {
     pub(crate) caller: Caller,
 }
 
-/// Why a request is relayed, which decides what happens if the receiver is gone.
+/// Why a request is relayed. Decides what happens if the receiver is gone.
 pub(crate) enum RelayPurpose {
-    /// It belongs to a live call or a legacy session.
+    /// The request belongs to a live call or a legacy session.
     Held,
-    /// It has a handle: the state is lost.
+    /// The request has a handle. If the receiver is gone, so is the state.
     Handle,
-    /// Its call is pinned to its caller: these peers are tried next, and then it is served here.
+    /// The call is pinned to its caller. If the receiver is gone, these peers are tried, and then this instance.
     Caller(Vec<Arc<str>>),
 }
 
@@ -308,8 +307,7 @@ impl Relay {
 
     fn seal(&self, claims: &RelayClaims) -> HeaderValue {
         let claims = serde_json::to_vec(claims).expect("the claims serialize to JSON");
-        let sealed = self.services.sealer.seal_bytes(&self.binding(), &claims);
-        let sealed = URL_SAFE_NO_PAD.encode(sealed);
+        let sealed = seal_text(&self.services.sealer, &self.binding(), &claims);
         HeaderValue::try_from(sealed).expect("base64url is a valid header value")
     }
 
@@ -320,11 +318,9 @@ impl Relay {
     }
 
     pub(crate) fn accept(&self, header: &HeaderValue) -> Result<RelayClaims, RelayAuthError> {
-        let sealed = URL_SAFE_NO_PAD.decode(header.as_bytes());
-        let sealed = sealed.map_err(|_| RelayAuthError::Encoding)?;
-        let opened = self.services.sealer.open_bytes(&self.binding(), sealed)?;
+        let opened = open_text(&self.services.sealer, &self.binding(), header)?;
         let claims: RelayClaims =
-            serde_json::from_slice(&opened).map_err(|_| RelayAuthError::Content)?;
+            serde_json::from_slice(&opened).map_err(|_| OpenError::Content)?;
         let own_url = self.own.url.clone();
         let is_own_url = own_url.is_some_and(|url| claims.to == Receiver::Peer(url).name());
         if claims.to != self.own.id() && !is_own_url {
@@ -332,7 +328,7 @@ impl Relay {
         }
         let skew = self.services.sealer.options().skew;
         match claims.is_expired(self.services.source.unix_seconds(), skew) {
-            true => Err(RelayAuthError::Expired),
+            true => Err(OpenError::Expired.into()),
             false => Ok(claims),
         }
     }

@@ -74,7 +74,7 @@ enum Work {
     Done(Option<Box<Round>>),
     Reply(Reply),
     /// A future produces the reply.
-    Later(PendingReply),
+    Pending(PendingReply),
     /// A future produces another response, which replaces this one.
     Deferred(Pin<Box<dyn Future<Output = MessageResponse> + Send>>),
     Round(Box<Round>),
@@ -166,7 +166,7 @@ impl MessageResponse {
         response.legacy = legacy;
         response.work = match dispatch {
             Dispatch::Reply(reply) => Work::Reply(reply),
-            Dispatch::Later(later) => Work::Later(later),
+            Dispatch::Pending(pending) => Work::Pending(pending),
             Dispatch::Round(mut round) => {
                 if let Some(id) = &id {
                     round.record_id(id);
@@ -269,11 +269,11 @@ impl MessageResponse {
                     return Poll::Ready(None);
                 }
                 Work::Reply(reply) => reply,
-                Work::Later(mut later) => match later.as_mut().poll(cx) {
+                Work::Pending(mut pending) => match pending.as_mut().poll(cx) {
                     Poll::Ready(Ok(reply)) => reply,
                     Poll::Ready(Err(missing)) => self.forbid(missing),
                     Poll::Pending => {
-                        self.work = Work::Later(later);
+                        self.work = Work::Pending(pending);
                         return Poll::Pending;
                     }
                 },

@@ -15,7 +15,7 @@
 //! | `client` | flows whose home is the client: run, sealed into a token, or turned into a task |
 //! | `session` | flows of legacy sessions, which send asks during the round |
 //! | `park` | the first round of a live call |
-//! | `pin` | calls that a certain instance must run |
+//! | `pin` | the instance that must run a pinned call |
 //! | `attach` | later requests of a live call |
 //! | `flow_spec` | environment and handler of a flow |
 //! | `target` | the tool, prompt, resource or resource template of a call |
@@ -136,7 +136,7 @@ impl From<RoundRejection> for Dispatch {
     }
 }
 
-/// A call that passed all stages.
+/// A call that passed the first three stages.
 enum StartedRound {
     Round(Box<Round>),
     Relay(Box<PendingRelay>),
@@ -159,7 +159,8 @@ impl Rounds {
         auth: Arc<Auth>,
         flows: Arc<Flows>,
         tasks: Option<Arc<Tasks>>,
-        (live, relay): (Arc<LiveCalls>, Arc<Relay>),
+        live: Arc<LiveCalls>,
+        relay: Arc<Relay>,
         services: Services,
     ) -> Arc<Self> {
         Arc::new(Self {

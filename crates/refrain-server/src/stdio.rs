@@ -1,7 +1,7 @@
 //! The stdio transport: one message per line.
 
 use crate::auth::{Caller, Scopes};
-use crate::dispatch::{Context, ParsedMessage, SessionContext, is_of_session, read};
+use crate::dispatch::{Context, ParsedMessage, SessionContext, belongs_to_session, read};
 use crate::legacy::{CancelParams, Lifetime, RequestId, Session};
 use crate::metrics::Refusal;
 use crate::response::MessageResponse;
@@ -65,7 +65,7 @@ impl Endpoint for Server {
         message: ParsedMessage<'_>,
         mut context: Context<'_>,
     ) -> MessageResponse {
-        if matches!(context.sessions, SessionContext::Open(_)) && !is_of_session(&message) {
+        if matches!(context.sessions, SessionContext::Open(_)) && !belongs_to_session(&message) {
             context.sessions = SessionContext::None;
         }
         self.handle_message(message, context).await
@@ -152,7 +152,7 @@ struct StdioSession<'a, E> {
     running: JoinSet<()>,
     by_id: HashMap<RequestId, RunningRequest>,
     legacy: Option<Session>,
-    /// Whether that client is notified of changes.
+    /// Whether the legacy client is notified of changes.
     is_notified: bool,
 }
 

@@ -20,7 +20,7 @@ use crate::auth::{Auth, Caller};
 use crate::catalog::{Catalog, normalize_uri};
 use crate::dispatch::Dispatch;
 use crate::limits::{LimitReached, ServerLimits};
-use crate::metrics::{Other, Refusal};
+use crate::metrics::{NonCall, Refusal};
 use crate::services::Services;
 use crate::tasks::{TaskSubscription, Tasks};
 use refrain_wire::{Capability, Filter, ListenParams, RpcError};
@@ -76,7 +76,7 @@ impl Subscriptions {
         let metrics = &self.services.metrics;
         match self.registry.subscribe(params.filter, tasks, caller) {
             Ok(subscription) => {
-                metrics.other(Other::Listen);
+                metrics.non_call(NonCall::Listen);
                 Dispatch::Subscription(subscription)
             }
             Err(error) => {

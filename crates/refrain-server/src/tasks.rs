@@ -30,7 +30,9 @@ mod sealing;
 mod spill;
 mod worker;
 
-pub(crate) use create::{CallPermit, CreatedTask, Creating, DetachReason, TaskSeed, cannot_create};
+pub(crate) use create::{
+    CallPermit, CreatedTask, Creating, DetachReason, TaskSeed, creation_error,
+};
 pub(crate) use namespace::Namespace;
 pub(crate) use notifications::TaskSubscription;
 pub use options::TaskOptions;
@@ -43,14 +45,14 @@ use crate::catalog::Catalog;
 use crate::limits::{FairQueue, LimitKey};
 use crate::rounds::Flows;
 use crate::services::Services;
-use leases::{Leases, TaskPlace};
+use leases::{Leases, TaskSlot};
 use notifications::TaskWatch;
 use refrain_store::TaskStore;
 use std::sync::Arc;
 
-/// The number of store operations of callers that run at the same time. A store has fewer connections, but can write
-/// several operations at once.
-const STORE_PLACES: usize = 32;
+/// Maximum number of concurrent store operations for callers. A store has fewer connections, but can write several
+/// operations at once.
+const STORE_PERMITS: usize = 32;
 
 pub(crate) struct Tasks {
     pub(crate) options: TaskOptions,
@@ -78,7 +80,7 @@ impl Tasks {
         store.set_quota(options.quota(services.limits.has_authenticator));
         Arc::new(Self {
             store,
-            queue: FairQueue::new(STORE_PLACES),
+            queue: FairQueue::new(STORE_PERMITS),
             namespace,
             leases: Arc::new(Leases::new(
                 services.random(),
@@ -94,10 +96,10 @@ impl Tasks {
         })
     }
 
-    fn try_place(&self, caller: &LimitKey) -> Option<TaskPlace> {
+    fn try_slot(&self, caller: &LimitKey) -> Option<TaskSlot> {
         let is_draining = self.services.limits.is_draining();
-        let place = (!is_draining).then(|| self.leases.try_place(&caller.account()));
-        place.flatten()
+        let slot = (!is_draining).then(|| self.leases.try_slot(&caller.account()));
+        slot.flatten()
     }
 
     pub(crate) fn running(&self) -> usize {

@@ -20,9 +20,10 @@ pub(super) async fn run(
     let (mut lease, support) =
         acquired.inspect_err(|_| timer.outcome = CallOutcome::Unavailable)?;
     let asks = AskForwarder::new(cx, backend);
+    let budget = backend.pool.response_budget(cx.account());
     let client = lease
         .client()
-        .scoped(|builder| asks.handle(builder, support));
+        .scoped(|builder| asks.handle(builder, support).response_budget(budget));
     let called = client.call(spec).await;
     drop(client);
     // If this future is dropped before, the call is abandoned, and so is its connection.

@@ -49,9 +49,12 @@ pub(super) async fn run(
     let (mut lease, support) =
         acquired.inspect_err(|_| timer.outcome = CallOutcome::Unavailable)?;
     let asks = AskForwarder::new(cx, backend);
-    let client = lease
-        .client()
-        .scoped(|builder| asks.clone().handle(builder, support));
+    let budget = backend.pool.response_budget(cx.account());
+    let client = lease.client().scoped(|builder| {
+        asks.clone()
+            .handle(builder, support)
+            .response_budget(budget)
+    });
     let mut pending = None;
     loop {
         lease.set_end(LeaseEnd::Abandoned);

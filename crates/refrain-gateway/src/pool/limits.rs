@@ -5,7 +5,7 @@ use crate::config::{BackendSpec, GatewayTable};
 use crate::metrics::GatewayMetrics;
 use parking_lot::Mutex;
 use refrain::auth::Principal;
-use refrain::client::Client;
+use refrain::client::{ByteBudget, Client};
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -19,12 +19,19 @@ use tokio::sync::futures::Notified;
 const ABANDONED_CALLS: f64 = 16.0;
 const ABANDONED_PER_SECOND: f64 = 1.0;
 
+/// Bytes of responses from HTTP backends that are not complete: of all calls, and of the calls of one caller.
+const RESPONSE_BYTES: usize = 512 << 20;
+const RESPONSE_BYTES_EACH: usize = 128 << 20;
+
 /// Counts the connections of all backends.
 pub(crate) struct ConnectionLimits {
     total: usize,
     each: usize,
     counts: Mutex<Counts>,
     pools: Mutex<Vec<Weak<Pool>>>,
+    /// The memory of responses from HTTP backends: of all calls, and of the calls of each account.
+    responses: ByteBudget,
+    responses_each: Mutex<HashMap<Principal, ByteBudget>>,
     /// Notified when a connection becomes free or ends.
     freed: Notify,
     metrics: Arc<GatewayMetrics>,
@@ -35,11 +42,19 @@ struct Counts {
     total: usize,
     /// Connections that no longer have a slot, but whose process may still run.
     closing: usize,
-    backends: HashMap<String, usize>,
+    backends: HashMap<String, BackendCounts>,
     /// By account: see [`Principal::account`].
     callers: HashMap<Principal, usize>,
     /// Abandoned calls by account.
     abandoned: HashMap<Principal, AbandonedCalls>,
+}
+
+/// The connections of one backend.
+#[derive(Default)]
+struct BackendCounts {
+    total: usize,
+    /// By account.
+    callers: HashMap<Principal, usize>,
 }
 
 /// A count that decreases with time.
@@ -82,6 +97,8 @@ impl ConnectionLimits {
             each: table.connections_each,
             counts: Mutex::default(),
             pools: Mutex::default(),
+            responses: ByteBudget::new(RESPONSE_BYTES),
+            responses_each: Mutex::default(),
             freed: Notify::new(),
             metrics,
         })
@@ -93,6 +110,15 @@ impl ConnectionLimits {
 
     pub(super) fn pools(&self) -> Vec<Arc<Pool>> {
         self.pools.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The budget for responses to calls of this account.
+    pub(crate) fn response_budget(&self, account: Principal) -> ByteBudget {
+        let mut budgets = self.responses_each.lock();
+        budgets.retain(|_, budget| !budget.is_unused());
+        let budget = budgets.entry(account);
+        let budget = budget.or_insert_with(|| self.responses.part(RESPONSE_BYTES_EACH));
+        budget.clone()
     }
 
     pub(crate) fn freed(&self) -> Notified<'_> {
@@ -144,22 +170,25 @@ impl ConnectionLimits {
         if account.is_some_and(|account| counts.has_abandoned_many(account)) {
             return Err(LimitReached::Abandoned);
         }
-        if counts.backends.get(&backend.name).copied().unwrap_or(0) >= backend.connections {
+        let used = counts.backends.get(&backend.name);
+        let (used, own) = used.map_or((0, 0), |used| {
+            (used.total, count_of(&used.callers, account))
+        });
+        if !has_share(own, used, backend.connections) {
             return Err(LimitReached::Backend);
         }
         if counts.closing >= self.total {
             return Err(LimitReached::Closing);
         }
-        if counts.total >= self.total {
+        if !has_share(count_of(&counts.callers, account), counts.total, self.total) {
             return Err(LimitReached::Total);
         }
         counts.total += 1;
-        let count = counts.backends.entry(backend.name.clone()).or_default();
-        *count += 1;
-        self.metrics.set_connections(&backend.name, *count);
-        if let Some(account) = account {
-            *counts.callers.entry(account.clone()).or_default() += 1;
-        }
+        let of_backend = counts.backends.entry(backend.name.clone()).or_default();
+        of_backend.total += 1;
+        self.metrics
+            .set_connections(&backend.name, of_backend.total);
+        counts.add(&backend.name, account);
         Ok(Slot {
             limits: self.clone(),
             backend: backend.name.clone(),
@@ -168,7 +197,34 @@ impl ConnectionLimits {
     }
 }
 
+/// The number of connections of an account; 0 for a connection without an owner.
+fn count_of(callers: &HashMap<Principal, usize>, account: Option<&Principal>) -> usize {
+    let count = account.and_then(|account| callers.get(account));
+    count.copied().unwrap_or(0)
+}
+
+/// Whether a caller with `own` of the used connections may have another one: it leaves as many to others as it has.
+fn has_share(own: usize, used: usize, limit: usize) -> bool {
+    own < limit.saturating_sub(used)
+}
+
 impl Counts {
+    fn add(&mut self, backend: &str, account: Option<&Principal>) {
+        let Some(account) = account else { return };
+        *self.callers.entry(account.clone()).or_default() += 1;
+        if let Some(counts) = self.backends.get_mut(backend) {
+            *counts.callers.entry(account.clone()).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, backend: &str, account: Option<&Principal>) {
+        let Some(account) = account else { return };
+        decrement(&mut self.callers, account);
+        if let Some(counts) = self.backends.get_mut(backend) {
+            decrement(&mut counts.callers, account);
+        }
+    }
+
     fn has_abandoned_many(&self, account: &Principal) -> bool {
         let calls = self.abandoned.get(account);
         calls.is_some_and(|calls| calls.now() >= ABANDONED_CALLS)
@@ -204,14 +260,12 @@ impl Slot {
         if current.is_none() && counts.has_abandoned_many(account) {
             return false;
         }
-        let count = counts.callers.get(account).copied().unwrap_or(0);
-        if count >= self.limits.each {
+        if count_of(&counts.callers, Some(account)) >= self.limits.each {
             return false;
         }
-        counts.callers.insert(account.clone(), count + 1);
-        if let Some(former) = current.replace(account.clone()) {
-            decrement(&mut counts.callers, &former);
-        }
+        counts.add(&self.backend, Some(account));
+        let former = current.replace(account.clone());
+        counts.remove(&self.backend, former.as_ref());
         true
     }
 
@@ -224,25 +278,23 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut counts = self.limits.counts.lock();
         counts.total -= 1;
-        let left = decrement(&mut counts.backends, &self.backend);
-        self.limits.metrics.set_connections(&self.backend, left);
-        if let Some(account) = self.account.get_mut() {
-            decrement(&mut counts.callers, account);
+        counts.remove(&self.backend, self.account.get_mut().as_ref());
+        if let Some(of_backend) = counts.backends.get_mut(&self.backend) {
+            of_backend.total -= 1;
+            self.limits
+                .metrics
+                .set_connections(&self.backend, of_backend.total);
         }
         drop(counts);
         self.limits.notify();
     }
 }
 
-/// Counts one less. Returns the rest.
-fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) -> usize {
-    let Some(count) = counts.get_mut(key) else {
-        return 0;
-    };
-    *count -= 1;
-    let left = *count;
-    if left == 0 {
-        counts.remove(key);
+fn decrement(counts: &mut HashMap<Principal, usize>, account: &Principal) {
+    if let Some(count) = counts.get_mut(account) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(account);
+        }
     }
-    left
 }

@@ -1,7 +1,8 @@
 //! Backends over HTTP: sessions, effects, and questions that do not name their call.
 
 use crate::backends::repeat_until;
-use crate::support::{Ledger, Running, asked, authenticator, completed, text};
+use crate::support::{Ledger, Running, asked, authenticator, completed, text, text_of};
+use futures_util::future::join_all;
 use refrain::client::{AskAnswer, CallSpec, Client, PendingCall, RoundOutcome};
 use refrain::prelude::*;
 use refrain::server::{ServerBuilder, Tool};
@@ -286,5 +287,28 @@ async fn unassociated_question_reaches_the_only_call_of_an_exclusive_session() {
         let done = completed(book(&client, pending, guests).await);
         assert_eq!(done, format!("a table for {guests} on 2026-12-01, inside"));
     }
+    running.stop().await;
+}
+
+/// A backend can send the start of a large result and then nothing, so that it stays in memory.
+#[tokio::test]
+async fn responses_of_one_caller_do_not_use_all_memory() {
+    let large = Tool::new("large", async |_: Cx| ok("x".repeat(15 << 20)));
+    let backend = start(Server::builder("large", "1").tool(large)).await;
+    let table = BackendTable {
+        url: Some(backend.url().parse().expect("a URL")),
+        ..BackendTable::default()
+    };
+    let config = GatewayConfig::single("large", table);
+    let running = Running::start_with(&config, ServerBuilder::single_instance).await;
+    let client = running.client().await;
+    let calls = (0..32).map(|_| client.call_tool("large", json!({})));
+    let results = within("the calls", join_all(calls)).await;
+    let texts = results
+        .into_iter()
+        .map(|result| text_of(&result.expect("a result")));
+    let (complete, failed): (Vec<String>, Vec<String>) =
+        texts.partition(|text| text.len() == 15 << 20);
+    assert!(!complete.is_empty() && failed.len() > 8, "{failed:?}");
     running.stop().await;
 }

@@ -3,10 +3,11 @@
 use crate::http_backend;
 use crate::support::{
     Ledger, Running, answer, asked, authenticator, backend, command, completed, text, text_of,
+    token,
 };
 use futures_util::future::join_all;
 use refrain::client::wire::AskKind;
-use refrain::client::{CallSpec, Client, ClientLimits, Dialect};
+use refrain::client::{Bearer, CallSpec, Client, ClientLimits, Dialect};
 use refrain::server::ServerBuilder;
 use refrain_gateway::{BackendTable, GatewayConfig, GatewayTable, Sessions, Setting};
 use refrain_testkit::net::until;
@@ -202,6 +203,36 @@ async fn waiting_calls_of_one_address_leave_connections_to_other_anonymous_calle
         "{why}"
     );
     assert_eq!(text(&second, "echo", json!({"text": "hi"})).await, "hi");
+    running.stop().await;
+}
+
+/// Processes with state are never closed to make room.
+#[tokio::test]
+async fn sessions_of_one_caller_leave_connections_to_others() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        sessions: Sessions::Handle,
+        connections: 8,
+        queue_seconds: 1,
+        ..backend(&ledger)
+    };
+    let running = start_for_two(&GatewayConfig::single("tested", backend)).await;
+    let limits = ClientLimits {
+        retries: 0,
+        ..ClientLimits::default()
+    };
+    let bearer = Bearer::new(&token("alice")).expect("a valid token");
+    let alice = Client::builder().authorize(bearer).limits(limits);
+    let alice = success("connecting", alice.connect(&running.instance.url())).await;
+    let mut opened = 0;
+    while opened < 8 && alice.call_tool("open_session", json!({})).await.is_ok() {
+        opened += 1;
+    }
+    assert_eq!(opened, 4, "one of eight lists the backend");
+    let bob = running.client_of("bob").await;
+    let session = json!({"session": open(&bob).await});
+    let found = text(&bob, "process", session).await;
+    assert!(found.contains("\"calls\": 1"), "{found}");
     running.stop().await;
 }
 

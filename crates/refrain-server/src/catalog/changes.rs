@@ -24,7 +24,7 @@ pub struct Changes {
     pub(super) removed: Vec<(Listing, String)>,
 }
 
-/// An entry to add. Shared, because a change is applied again if another one came first.
+/// An entry to add. It is shared, because a change is applied again if another change came first.
 #[derive(Clone, Debug)]
 pub(super) enum AddedEntry {
     Tool(Arc<Tool>),
@@ -33,7 +33,7 @@ pub(super) enum AddedEntry {
     Template(Arc<ResourceTemplate>),
 }
 
-/// What to do with an invalid entry.
+/// How an invalid entry is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnInvalid {
     Fail,
@@ -86,8 +86,8 @@ impl Changes {
         self.remove(Listing::ResourceTemplates, uri_template)
     }
 
-    /// Skips the invalid ones among the entries added so far, with a warning in the log, instead of failing. For entries of
-    /// other servers, which are as valid as those servers make them.
+    /// Skips invalid entries among those added so far, with a warning in the log, instead of failing. For entries of other
+    /// servers, whose validity this server does not control.
     ///
     /// ```
     /// # use refrain::server::{BuildError, Changes, Resource, Server};
@@ -107,7 +107,7 @@ impl Changes {
         self
     }
 
-    /// These changes and then the others.
+    /// These changes, followed by the others.
     pub(crate) fn and(mut self, others: Self) -> Self {
         self.added.extend(others.added);
         self.removed.extend(others.removed);

@@ -45,12 +45,12 @@ impl ScalarType {
     /// The type of a field or of its items. `None` if it is not converted.
     fn of(field: &Value, schema: &Value, depth: usize) -> Option<Self> {
         let depth = depth.checked_sub(1)?;
-        let within = |field: &Value| Self::of(field, schema, depth);
+        let type_of = |field: &Value| Self::of(field, schema, depth);
         if let Some(path) = field["$ref"].as_str() {
-            return within(schema.pointer(path.strip_prefix('#')?)?);
+            return type_of(schema.pointer(path.strip_prefix('#')?)?);
         }
         if let Some(choices) = field["anyOf"].as_array() {
-            return choices.iter().find_map(within);
+            return choices.iter().find_map(type_of);
         }
         let types = match &field["type"] {
             Value::Array(types) => types.as_slice(),
@@ -63,7 +63,7 @@ impl ScalarType {
             "integer" => Some(Self::Integer),
             "number" => Some(Self::Number),
             "boolean" => Some(Self::Boolean),
-            "array" => within(&field["items"]),
+            "array" => type_of(&field["items"]),
             _ => None,
         })
     }

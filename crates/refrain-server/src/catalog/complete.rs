@@ -162,12 +162,13 @@ fn find<'a>(
     reference: &Reference<'_>,
     argument: &str,
 ) -> Result<(&'a CatalogEntry, bool), RpcError> {
-    let unknown = |reason| RpcError::invalid_params(reason);
     match reference {
         Reference::Prompt(name) => {
             let prompt = entries.prompts.get(name);
-            let prompt = prompt
-                .ok_or_else(|| unknown(format!("ref.name: unknown prompt: {}", Excerpt(name))))?;
+            let prompt = prompt.ok_or_else(|| {
+                let name = Excerpt(name);
+                RpcError::invalid_params(format!("ref.name: unknown prompt: {name}"))
+            })?;
             Ok((&prompt.entry, prompt.has_argument(argument)))
         }
         Reference::Resource(uri) => {
@@ -175,7 +176,7 @@ fn find<'a>(
             let registered = entries.templates.get(uri).or_else(by_match);
             let registered = registered.ok_or_else(|| {
                 let uri = Excerpt(uri);
-                unknown(format!("ref.uri: unknown resource template: {uri}"))
+                RpcError::invalid_params(format!("ref.uri: unknown resource template: {uri}"))
             })?;
             let has_argument = registered.pattern.variables().contains(&argument);
             Ok((&registered.template.entry, has_argument))

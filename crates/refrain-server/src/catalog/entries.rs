@@ -169,8 +169,8 @@ impl Entries {
         prompt.entry.check(name, rules)?;
         let arguments = prompt.info.arguments.iter();
         let names: Vec<&str> = arguments.map(|argument| argument.name.as_str()).collect();
-        let of = format!("prompt {name:?}");
-        prompt.entry.check_completers(of, &names)?;
+        let owner = format!("prompt {name:?}");
+        prompt.entry.check_completers(owner, &names)?;
         prompt.entry.count(CallKind::Prompt, name, rules);
         self.prompts.add("prompt", name, prompt.clone())?;
         Ok(Listing::Prompts)
@@ -198,8 +198,10 @@ impl Entries {
         let (kind, uri) = ("resource template", &template.info.uri_template);
         template.entry.check(uri, rules)?;
         let pattern = Pattern::parse(uri)?;
-        let of = format!("{kind} {uri:?}");
-        template.entry.check_completers(of, &pattern.variables())?;
+        let owner = format!("{kind} {uri:?}");
+        template
+            .entry
+            .check_completers(owner, &pattern.variables())?;
         if (self.templates.iter()).any(|other| other.pattern.is_same(&pattern)) {
             let name = uri.clone();
             return Err(BuildError::Duplicate { kind, name });

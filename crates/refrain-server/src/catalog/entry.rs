@@ -1,4 +1,4 @@
-//! What the catalog keeps for each tool, prompt, resource and resource template.
+//! The fields that tools, prompts, resources and resource templates share.
 
 use super::coerce::TextFields;
 use super::complete::Completers;
@@ -10,11 +10,12 @@ use crate::metrics::TargetCounts;
 use refrain_wire::{Cache, CallKind};
 use std::sync::{Arc, OnceLock};
 
-/// What decides which instance runs a call.
+/// How the instance that runs a call is chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pin {
+    /// By the caller.
     Caller,
-    /// A handle in the argument with this name.
+    /// By a handle in the argument with this name.
     Handle(String),
 }
 

@@ -7,9 +7,10 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use std::ops::Deref;
 
-/// The fields that this server needs and, for an entry of another server, all members to list instead of them.
+/// The list entry of a tool, prompt, resource or resource template.
 pub(crate) struct Listed<T> {
     info: T,
+    /// For an entry of another server: all members, which are listed instead of `info`.
     foreign: Option<Vec<(String, Box<RawValue>)>>,
 }
 
@@ -31,7 +32,7 @@ impl<T> Deref for Listed<T> {
 }
 
 impl<T: Clone + Serialize> Listed<T> {
-    /// The entry as another server sent it. `own` sets the given members, which this server decides.
+    /// The entry as another server sent it, except for the members `own`, which `set` changes.
     pub(super) fn as_sent(entry: &AsSent<T>, own: &[&str], set: impl FnOnce(&mut T)) -> Self {
         let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
         for (name, value) in entry.members() {
@@ -52,7 +53,7 @@ impl<T: Clone + Serialize> Listed<T> {
         self.list(member);
     }
 
-    /// Lists the member of `info` instead of the one that the other server sent.
+    /// Lists the member of `info` instead of the member that the other server sent.
     fn list(&mut self, member: &str) {
         let Some(foreign) = &mut self.foreign else {
             return;
@@ -89,9 +90,9 @@ impl<T: Clone + Serialize> Listed<T> {
     }
 }
 
-/// Sets a member. It keeps its place if it exists.
+/// Sets a member. An existing member keeps its position.
 fn insert(members: &mut Vec<(String, Box<RawValue>)>, name: &str, value: Box<RawValue>) {
-    match members.iter_mut().find(|(known, _)| known == name) {
+    match members.iter_mut().find(|(existing, _)| existing == name) {
         Some((_, old)) => *old = value,
         None => members.push((name.to_owned(), value)),
     }

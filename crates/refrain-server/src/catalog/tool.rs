@@ -37,7 +37,7 @@ pub struct Tool {
     pub(crate) entry: CatalogEntry,
 }
 
-/// The schemas that calls are checked against. Those of another server's entry are only listed.
+/// The schemas that calls are checked against. The schemas of another server's entry are only listed.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaChecks {
     pub(super) input: bool,
@@ -196,8 +196,8 @@ impl Tool {
         self
     }
 
-    /// Turns a call of this tool into a task when a round has run for this time, if the client supports tasks and the server
-    /// has a task store.
+    /// Turns a call of this tool into a task when a round has run for this time. Applies only if the client supports
+    /// tasks and the server has a task store.
     pub fn task_after(mut self, time: Duration) -> Self {
         self.task.after = Some(time);
         self

@@ -4,7 +4,7 @@ use super::DraftEndpoint;
 use crate::auth::Caller;
 use crate::dispatch::{Context, SessionContext, read};
 use crate::http::{
-    AllowedHosts, Body, Headers, HttpService, Listener, Mount, Responder, serve_with,
+    AllowedHosts, Body, Headers, HttpService, Listener, Mount, Responder, plain, serve_with,
 };
 use crate::legacy::Lifetime;
 use crate::response::Disposition;
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use refrain_wire::drafts::Draft;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -54,16 +54,15 @@ impl Responder for DraftService {
         caller: Caller,
         relayed: bool,
     ) -> Response<Body> {
-        let (draft, http) = (&self.draft, &self.http);
-        let (in_session, sent, headers) = (headers.has_session(), headers, headers.all());
+        let (draft, http, all) = (&self.draft, &self.http, headers.all());
         let message = read(bytes, true);
         let mut session = None;
-        if in_session {
+        if headers.has_session() {
             if !draft.needs_translation(bytes, &message) {
-                let responding = http.respond_in_session(headers, message, bytes, caller, relayed);
+                let responding = http.respond_in_session(all, message, bytes, caller, relayed);
                 return Box::pin(responding).await;
             }
-            match http.find_session(headers, &caller) {
+            match http.find_session(all, &caller) {
                 Ok(found) => session = Some(found),
                 Err(response) => return *response,
             }
@@ -74,16 +73,16 @@ impl Responder for DraftService {
         };
         let context = Context::new(caller, sessions, !relayed);
         match draft.accept(bytes, &message, context).await {
-            Disposition::Response(response) => http.respond_with(response, Some(sent)).await,
+            Disposition::Response(response) => http.respond_with(response, Some(headers)).await,
             Disposition::Relay(id, relay) => {
-                let relaying = Box::pin(http.relay_call(id, relay, headers, bytes, relayed));
+                let relaying = Box::pin(http.relay_call(id, relay, all, bytes, relayed));
                 match relaying.await {
                     Ok(response) => response,
                     Err(caller) => {
                         let context = Context::new(caller, sessions, false);
                         let accepted = draft.accept(bytes, &message, context).await;
                         let response = accepted.without_relay(&draft.server);
-                        http.respond_with(response, Some(sent)).await
+                        http.respond_with(response, Some(headers)).await
                     }
                 }
             }
@@ -129,7 +128,7 @@ pub async fn serve(
         mounts.push(Mount {
             path: "/drafts/",
             server: None,
-            service: Arc::new(|_, _| Box::pin(std::future::ready(disabled()))),
+            service: Arc::new(|_, _| Box::pin(ready(plain(StatusCode::NOT_FOUND, DISABLED)))),
         });
     }
     serve_with(listener.into(), server, mounts, hosts, shutdown).await
@@ -148,10 +147,4 @@ fn mount(draft: Draft, server: Server, hosts: AllowedHosts) -> Mount {
             })
         }),
     }
-}
-
-fn disabled() -> Response<Body> {
-    let mut response = Response::new(Body::full(DISABLED.into()));
-    *response.status_mut() = StatusCode::NOT_FOUND;
-    response
 }

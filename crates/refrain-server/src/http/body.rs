@@ -4,7 +4,7 @@
 use super::http2::Stream;
 use super::idle::ActiveRequest;
 use crate::legacy::StreamReader;
-use crate::limits::{InstanceLimits, LimitKey, LimitReached, Permit};
+use crate::limits::{InstanceLimits, LimitKey, LimitReached};
 use crate::relay::RelayStream;
 use crate::response::MessageResponse;
 use bytes::Bytes;
@@ -28,7 +28,7 @@ pub struct Body {
     is_json: bool,
     /// Marks the connection as busy while a stream is open.
     active: Option<ActiveRequest>,
-    /// Counts large pieces of a stream until the client has read them.
+    /// Counts large chunks of a stream until the client has read them.
     unread: Option<UnreadBytes>,
     #[cfg(feature = "http2")]
     stream: Option<Arc<Stream>>,
@@ -41,32 +41,29 @@ struct UnreadBytes {
 }
 
 impl UnreadBytes {
-    /// Counts these bytes until they are written to the client. A single piece is allowed whatever its size.
+    /// Counts these bytes until they are written to the client. A single chunk of any size is allowed.
     fn count(&self, bytes: Bytes) -> Result<Bytes, LimitReached> {
         if bytes.len() <= CHUNK_BYTES {
             return Ok(bytes);
         }
         let limits = &self.limits;
-        let units = bytes.len().min(limits.body_each).min(limits.body_all);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        let permit = limits.responses.acquire_many(self.key.clone(), units)?;
-        Ok(Bytes::from_owner(CountedBytes {
-            bytes,
-            _permit: permit,
-        }))
+        let counted = bytes.len().min(limits.body_each).min(limits.body_all);
+        let permit = limits.responses.acquire_bytes(self.key.clone(), counted)?;
+        Ok(guarded(bytes, permit))
     }
 }
 
-/// hyper keeps the buffer until it is written, also if the body was dropped before.
-struct CountedBytes {
-    bytes: Bytes,
-    _permit: Permit,
-}
+/// Keeps the guard until hyper has written the bytes, even if the body is dropped before.
+pub(super) fn guarded<G: Send + 'static>(bytes: Bytes, guard: G) -> Bytes {
+    struct Guarded<G>(Bytes, G);
 
-impl AsRef<[u8]> for CountedBytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
+    impl<G> AsRef<[u8]> for Guarded<G> {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
     }
+
+    Bytes::from_owner(Guarded(bytes, guard))
 }
 
 enum BodyKind {
@@ -184,7 +181,7 @@ impl http_body::Body for Body {
             (Some(data), Some(unread)) => match unread.count(data) {
                 Ok(data) => Some(data),
                 Err(reached) => {
-                    limited_event!(WARN, reason = %reached, "stream of a client that does not read ended");
+                    limited_event!(WARN, reason = %reached, "stream ended: client does not read");
                     None
                 }
             },

@@ -57,7 +57,7 @@ impl OpenConnections {
             // An interval of zero panics.
             idle_check: tokio::time::interval(limits.idle_time.max(Duration::from_millis(1))),
             limiter: Limiter::fixed("connections", limits.connections, limits.connections_each)
-                .keeping(false),
+                .reserve_for_principals(false),
             routes,
             tasks: JoinSet::new(),
             open: Vec::new(),
@@ -134,7 +134,7 @@ impl OpenConnections {
 
     fn admit(&mut self, key: &LimitKey) -> Result<Permit, LimitReached> {
         match self.limiter.acquire(key.clone()) {
-            // Only if the other address has more connections than this one then has.
+            // The other address must have more connections than this one would have.
             Err(LimitReached::Total { .. })
                 if self.close_one_of_largest(self.limiter.in_use_by(key) + 2) =>
             {
@@ -161,7 +161,7 @@ impl OpenConnections {
             return false;
         };
         self.open.swap_remove(at).task.abort();
-        // The task ends later.
+        // The aborted task ends later, so its permit is returned here.
         activity.return_permit();
         true
     }
@@ -180,7 +180,7 @@ impl OpenConnections {
     }
 }
 
-/// What the requests of a connection need.
+/// The data that all requests of a connection share.
 pub(super) struct ConnectionContext {
     pub(super) routes: PortRoutes,
     pub(super) activity: Arc<Activity>,
@@ -197,7 +197,7 @@ pub(super) struct ConnectionContext {
     pub(super) key: LimitKey,
 }
 
-/// Serves a connection. Futures that few connections need are boxed, since the others would have their size.
+/// Serves a connection. Rarely used futures are boxed, so that they do not enlarge the task of every connection.
 async fn serve_connection(stream: TcpStream, transport: Transport, context: ConnectionContext) {
     #[cfg(feature = "http2")]
     let is_http2 = matches!(transport, Transport::Plain)
@@ -261,7 +261,7 @@ where
         }
         response
     });
-    // Slow heads are left to the idle check.
+    // The idle check closes connections with slow request heads.
     let connection = http1::Builder::new()
         .max_buf_size(routes.server().limits().head.max(MIN_BUFFER))
         .serve_connection(TokioIo::new(io), service);

@@ -2,7 +2,7 @@
 //!
 //! Without allowed origins, no response has a CORS header.
 
-use super::{AllowedHosts, Body, Headers, ROUND, SESSION};
+use super::{AllowedHosts, Body, Headers, ROUND, SESSION, empty};
 use http::header::{
     ACCEPT, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
@@ -25,7 +25,7 @@ const REQUEST_HEADERS: [HeaderName; 9] = [
 ];
 /// The response headers that web pages may read.
 const RESPONSE_HEADERS: [HeaderName; 4] = [SESSION, WWW_AUTHENTICATE, RETRY_AFTER, ROUND];
-/// How long a browser may keep the response to a preflight: two hours, the most that Chromium does.
+/// How long a browser may cache the response to a preflight request: two hours, Chromium's maximum.
 const MAX_AGE_SECONDS: u16 = 7200;
 
 /// The origins of web pages that may read responses.
@@ -60,8 +60,7 @@ impl AllowedOrigins {
 }
 
 impl AllowedHosts {
-    /// The response to a preflight, with which a browser asks whether a web page may send a request. `None` if this is
-    /// none of an allowed origin.
+    /// The response to a CORS preflight request of an allowed origin. `None` for all other requests.
     pub(super) fn preflight(
         &self,
         method: &Method,
@@ -71,8 +70,7 @@ impl AllowedHosts {
             && headers.all().contains_key(ACCESS_CONTROL_REQUEST_METHOD)
             && self.origins.contains(headers.origin()?.as_bytes());
         is_preflight.then(|| {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::NO_CONTENT;
+            let mut response = empty(StatusCode::NO_CONTENT);
             let methods = HeaderValue::from_static("GET, POST, DELETE");
             let out = response.headers_mut();
             out.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
@@ -106,14 +104,17 @@ impl AllowedHosts {
     }
 }
 
-/// Those of the headers that a web page wants to set which it may set.
+/// The requested headers that a web page may set.
 fn allowed_headers(headers: &HeaderMap) -> String {
     let requested = headers.get_all(ACCESS_CONTROL_REQUEST_HEADERS);
     let requested = requested.iter().filter_map(|value| value.to_str().ok());
     let names = requested.flat_map(|value| value.split(',')).map(str::trim);
     let allowed = names.filter(|name| {
         let name = name.to_ascii_lowercase();
-        name.starts_with("mcp-") || REQUEST_HEADERS.iter().any(|known| known.as_str() == name)
+        name.starts_with("mcp-")
+            || REQUEST_HEADERS
+                .iter()
+                .any(|allowed| allowed.as_str() == name)
     });
     allowed.collect::<Vec<_>>().join(", ")
 }

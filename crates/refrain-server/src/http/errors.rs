@@ -68,11 +68,8 @@ impl HttpService {
 
     /// The response to a call whose reply is dropped, because the caller does not read earlier ones.
     pub(super) fn drop_response(&self, request: &[u8], reached: LimitReached) -> Response<Body> {
-        self.server
-            .0
-            .services
-            .metrics
-            .request_refused(Refusal::Busy);
+        let metrics = &self.server.0.services.metrics;
+        metrics.request_refused(Refusal::Busy);
         let reason = format!("the reply was dropped, but the call's effects remain: {reached}");
         self.busy(find_request_id(request), &RpcError::internal(reason))
     }

@@ -221,19 +221,14 @@ impl<'a> Headers<'a> {
     }
 
     pub(super) fn is_json(&self) -> bool {
+        let is_json = |text: &str| {
+            let media_type = text.split(';').next().unwrap_or_default();
+            media_type.trim().eq_ignore_ascii_case("application/json")
+        };
         // Fast path: almost every client sends exactly this.
-        if self
-            .content_type
-            .value
-            .is_some_and(|value| value == "application/json")
-        {
-            return true;
-        }
         self.content_type
             .value
-            .and_then(|value| value.to_str().ok())
-            .map(|value| value.split(';').next().unwrap_or_default().trim())
-            .is_some_and(|value| value.eq_ignore_ascii_case("application/json"))
+            .is_some_and(|value| value == "application/json" || value.to_str().is_ok_and(is_json))
     }
 
     pub(super) fn origin(&self) -> Option<&'a HeaderValue> {

@@ -1,13 +1,14 @@
 //! HTTP/2 connections.
 //!
-//! A stream is limited as an HTTP/1.1 connection is: it counts as a connection of its address while its request or
+//! A stream is limited like an HTTP/1.1 connection: it counts as a connection of its address while its request or
 //! response is in memory, and it ends if its client does not read.
 
-use super::Body;
+use super::body::guarded;
 use super::connections::{ConnectionContext, drive};
 use super::frame_limit::FrameLimit;
 use super::idle::WriteState;
 use super::serve::route;
+use super::{Body, empty};
 use crate::limits::{LimitReached, Permit};
 use crate::metrics::Refusal;
 use bytes::Bytes;
@@ -28,9 +29,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// Streams of one connection at the same time.
+/// Maximum number of open streams of one connection.
 const STREAMS: u32 = 100;
-/// Streams that the client resets before they are served, or by sending invalid frames; more end the connection.
+/// Maximum number of streams that the client resets before they are served, or by invalid frames. More close the connection.
 const RESETS: usize = 20;
 /// Bytes of request bodies that one stream and one connection may send before they are read.
 const STREAM_WINDOW: u32 = 64 << 10;
@@ -85,34 +86,20 @@ impl Stream {
         }
     }
 
-    /// Records that there is a response, for which the client must give room.
+    /// Records that a response waits until the client reads.
     pub(super) fn wait(&self) {
         self.writes.record(false);
     }
 
-    /// Records that there is room for data.
+    /// Records that the client reads.
     pub(super) fn read(&self) {
         self.writes.record(true);
     }
 
-    /// Records that there is data for the client, which keeps this stream until it is sent.
+    /// Records that data waits until the client reads. The data keeps this stream until it is sent.
     pub(super) fn write(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.wait();
-        Bytes::from_owner(StreamBytes {
-            bytes,
-            _stream: self.clone(),
-        })
-    }
-}
-
-struct StreamBytes {
-    bytes: Bytes,
-    _stream: Arc<Stream>,
-}
-
-impl AsRef<[u8]> for StreamBytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        guarded(bytes, self.clone())
     }
 }
 
@@ -131,7 +118,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
             })
         });
         let Ok(watched) = stream.clone() else {
-            // It is rejected at once. A task would keep the request in memory until its turn.
+            // Rejects the request now: a spawned task would keep it in memory until it runs.
             let rejecting = pin!(STREAM.scope(stream, exchange));
             let _ = rejecting.poll(&mut Context::from_waker(Waker::noop()));
             return;
@@ -142,7 +129,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
         let serving = async move {
             tokio::select! {
                 () = exchange => {}
-                () = watched.stalled(idle_time) => tracing::debug!("stream of a client that does not read closed"),
+                () = watched.stalled(idle_time) => tracing::debug!("stream closed: client does not read"),
             }
         };
         tokio::spawn(STREAM.scope(stream, serving));
@@ -193,9 +180,8 @@ async fn serve_stream(
             let metrics = &context.routes.server().0.services.metrics;
             metrics.request_refused(Refusal::Connections);
             limited_event!(WARN, reason = %reached, "HTTP/2 stream rejected");
-            // A body would stay in memory, uncounted, while the client gives no room for it.
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            // Without a body, which would stay in memory, uncounted, until the client reads it.
+            let mut response = empty(StatusCode::SERVICE_UNAVAILABLE);
             let second = HeaderValue::from_static("1");
             response.headers_mut().insert(RETRY_AFTER, second);
             Ok(response)

@@ -111,7 +111,7 @@ impl Activity {
         idle
     }
 
-    fn written<T>(&self, result: Poll<T>) -> Poll<T> {
+    fn record_write<T>(&self, result: Poll<T>) -> Poll<T> {
         self.writes.record(result.is_ready());
         result
     }
@@ -162,7 +162,7 @@ impl AsyncWrite for ConnectionStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.activity.written(written)
+        self.activity.record_write(written)
     }
 
     fn poll_write_vectored(
@@ -171,7 +171,7 @@ impl AsyncWrite for ConnectionStream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.activity.written(written)
+        self.activity.record_write(written)
     }
 
     fn is_write_vectored(&self) -> bool {

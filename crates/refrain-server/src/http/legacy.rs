@@ -12,7 +12,7 @@
 
 use super::body::EventSource;
 use super::errors::retry_after;
-use super::{Body, BoxedResponse, HttpService, accepted, event_stream, json};
+use super::{Body, BoxedResponse, HttpService, empty, event_stream, json};
 use crate::auth::Caller;
 use crate::dispatch::{Context, ParsedMessage, SessionContext};
 use crate::legacy::{EventId, Purpose, Session, StreamReader, StreamResumeError};
@@ -215,7 +215,7 @@ impl HttpService {
         }
         responses.retain(|response| *response.status() != Status::Accepted);
         if responses.is_empty() {
-            return accepted();
+            return empty(StatusCode::ACCEPTED);
         }
         let (legacy, caller) = (&self.server.0.legacy, caller.limit_key());
         let reader = legacy.stream(session, caller, responses, None);
@@ -273,9 +273,7 @@ impl HttpService {
         }
         if parts.method == Method::DELETE {
             legacy.end(&session, caller.limit_key());
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::NO_CONTENT;
-            return response;
+            return empty(StatusCode::NO_CONTENT);
         }
         let reader = match after {
             None => legacy

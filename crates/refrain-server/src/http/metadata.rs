@@ -1,6 +1,6 @@
 //! The protected resource metadata over HTTP.
 
-use super::{Body, JSON};
+use super::{Body, JSON, empty};
 use crate::auth::{PublishedMetadata, WELL_KNOWN};
 use crate::server::Server;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
@@ -43,15 +43,14 @@ impl MetadataService {
     /// The paths where clients look for the metadata: the well-known path followed by the path of the resource, and the
     /// well-known path alone.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        let own = Some(self.0.path.as_str()).filter(|path| *path != WELL_KNOWN);
-        own.into_iter().chain([WELL_KNOWN])
+        let path = Some(self.0.path.as_str()).filter(|path| *path != WELL_KNOWN);
+        path.into_iter().chain([WELL_KNOWN])
     }
 
     /// Handles one request, without authentication.
     pub fn handle<B>(&self, request: &http::Request<B>) -> Response<Body> {
         if request.method() != Method::GET {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+            let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
             let get = HeaderValue::from_static("GET");
             response.headers_mut().insert(ALLOW, get);
             return response;
@@ -67,8 +66,8 @@ impl MetadataService {
     /// Whether the metadata is served at this path. `/mcp` is always included: behind a proxy, the public path of the
     /// resource may differ.
     pub(super) fn matches(&self, path: &str) -> bool {
-        let own = path.strip_prefix(WELL_KNOWN) == Some("/mcp");
-        own || self.paths().any(|known| known == path)
+        let is_default = path.strip_prefix(WELL_KNOWN) == Some("/mcp");
+        is_default || self.paths().any(|served| served == path)
     }
 }
 

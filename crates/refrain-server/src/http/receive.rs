@@ -1,12 +1,12 @@
 //! Receiving a request: authentication from the head, then the body.
 //!
-//! Invariants: a request that is rejected by its head costs no body buffer. A body that arrives in one piece is neither
+//! Invariants: a request that is rejected by its head costs no body buffer. A body that arrives in one chunk is neither
 //! copied nor counted. All other bodies have a permit for their bytes while they are in memory.
 
 use super::idle::Activity;
 use super::{BoxedResponse, ContentEncoding, Headers, HttpService};
 use crate::auth::Caller;
-use crate::limits::{InstanceLimits, LimitReached, Permit, Place};
+use crate::limits::{InstanceLimits, LimitReached, Permit, QueuePermit};
 use crate::metrics::Refusal;
 use crate::relay::RelayClaims;
 use crate::timer::within;
@@ -32,7 +32,7 @@ pub(super) struct ReceivedBody {
     pub(super) bytes: Bytes,
     _permit: Option<Permit>,
     /// The right to parse a large body.
-    pub(super) turn: Option<Place>,
+    pub(super) parse_permit: Option<QueuePermit>,
 }
 
 enum BodyError<E> {
@@ -79,13 +79,13 @@ impl HttpService {
             };
         }
         let limits = &self.server.0.services.limits;
-        // Other streams of an HTTP/2 connection may keep it from being idle.
+        // An HTTP/2 connection is not idle while its other streams are active.
         let has_idle_check = activity.is_some() && parts.version != Version::HTTP_2;
         let received = receive_body(body.as_mut(), limits, &caller, has_idle_check).await;
         let is_large = encoding != ContentEncoding::Identity
             || matches!(&received, Ok(received) if received.bytes.len() > LARGE_BODY);
-        let turn = match is_large {
-            true => Some(limits.large_requests.enter(caller.limit_key()).await),
+        let parse_permit = match is_large {
+            true => Some(limits.large_requests.acquire(caller.limit_key()).await),
             false => None,
         };
         let received = match (encoding, received) {
@@ -98,7 +98,10 @@ impl HttpService {
             (ContentEncoding::Gzip, Err(error)) => Err(error),
         };
         let received = match received {
-            Ok(received) => ReceivedBody { turn, ..received },
+            Ok(received) => ReceivedBody {
+                parse_permit,
+                ..received
+            },
             Err(error) => return Err(self.reject_body(parts, body, error).await),
         };
         let bytes = &received.bytes;
@@ -157,17 +160,17 @@ impl HttpService {
         B::Error: std::fmt::Display,
     {
         let limits = &self.server.0.services.limits;
+        let unreadable = |reason: String| {
+            let (status, error) = (StatusCode::BAD_REQUEST, RpcError::parse(reason));
+            Box::new(self.reject_with(Refusal::Unreadable, status, None, &error))
+        };
         match error {
             BodyError::Unreadable(error) => {
-                let error = RpcError::parse(format!("failed to read the request body: {error}"));
-                let status = StatusCode::BAD_REQUEST;
-                Box::new(self.reject_with(Refusal::Unreadable, status, None, &error))
+                unreadable(format!("failed to read the request body: {error}"))
             }
             #[cfg(feature = "gzip")]
             BodyError::Malformed(error) => {
-                let error = RpcError::parse(format!("invalid gzip in the request body: {error}"));
-                let status = StatusCode::BAD_REQUEST;
-                Box::new(self.reject_with(Refusal::Unreadable, status, None, &error))
+                unreadable(format!("invalid gzip in the request body: {error}"))
             }
             BodyError::TimedOut => {
                 let seconds = limits.body_time.as_secs_f64();
@@ -196,8 +199,8 @@ impl HttpService {
     }
 
     /// Discards the rest of a body, because most clients read the response only after sending all of it. A connection
-    /// that sends more than `limit` bytes, or sends them slowly, is closed. Returns the first piece, which is in memory
-    /// anyway: a small body whole.
+    /// that sends more than `limit` bytes, or sends them slowly, is closed. Returns the first chunk, which contains all of a
+    /// small body.
     async fn discard<B: Body<Data = Bytes>>(
         &self,
         parts: &Parts,
@@ -254,7 +257,7 @@ async fn receive_body<B: Body<Data = Bytes>>(
         return Ok(ReceivedBody {
             bytes: first,
             _permit: None,
-            turn: None,
+            parse_permit: None,
         });
     }
     let rest = receive_rest(first, body, limits, caller);
@@ -262,7 +265,7 @@ async fn receive_body<B: Body<Data = Bytes>>(
     received.unwrap_or(Err(BodyError::TimedOut))
 }
 
-/// Reads the rest of a body that arrives in pieces.
+/// Reads the rest of a body that arrives in several chunks.
 async fn receive_rest<B: Body<Data = Bytes>>(
     first: Bytes,
     mut body: Pin<&mut B>,
@@ -282,7 +285,7 @@ async fn receive_rest<B: Body<Data = Bytes>>(
     Ok(ReceivedBody {
         bytes,
         _permit: Some(permit.permit),
-        turn: None,
+        parse_permit: None,
     })
 }
 
@@ -316,7 +319,7 @@ async fn decompress<E>(
     Ok(ReceivedBody {
         bytes: bytes.into(),
         _permit: Some(permit.permit),
-        turn: None,
+        parse_permit: None,
     })
 }
 
@@ -334,9 +337,7 @@ impl<'a> BodyPermit<'a> {
         caller: &Caller,
     ) -> Result<Self, LimitReached> {
         let reserved = Self::step(length, limits);
-        let permit = limits
-            .bodies
-            .acquire_many(caller.limit_key(), Self::units(reserved))?;
+        let permit = limits.bodies.acquire_bytes(caller.limit_key(), reserved)?;
         Ok(Self {
             limits,
             permit,
@@ -351,7 +352,7 @@ impl<'a> BodyPermit<'a> {
         }
         if length > self.reserved {
             let reserved = Self::step(length, self.limits);
-            self.permit.grow(Self::units(reserved - self.reserved))?;
+            self.permit.grow_bytes(reserved - self.reserved)?;
             self.reserved = reserved;
         }
         Ok(())
@@ -359,10 +360,6 @@ impl<'a> BodyPermit<'a> {
 
     fn step(length: usize, limits: &InstanceLimits) -> usize {
         length.next_multiple_of(PERMIT_STEP).min(limits.body)
-    }
-
-    fn units(bytes: usize) -> u32 {
-        u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 }
 

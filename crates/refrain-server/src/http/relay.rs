@@ -88,20 +88,20 @@ impl HttpService {
                 Err(error) => error,
             };
             let metrics = &self.server.0.services.metrics;
-            if let RelayPurpose::Caller(others) = &mut purpose
+            if let RelayPurpose::Caller(next_peers) = &mut purpose
                 && error.is_gone()
             {
                 limited_event!(WARN, receiver = %to, %error, "peer gone, trying the next");
                 metrics.live(LiveCallEvent::RelayFailed);
-                if others.is_empty() {
+                if next_peers.is_empty() {
                     return Err(caller);
                 }
-                to = Receiver::Peer(others.remove(0));
+                to = Receiver::Peer(next_peers.remove(0));
                 continue;
             }
-            let (count, reply) = failed_relay(&to, &purpose, &error);
-            metrics.live(count);
-            return Ok(self.relay_failed(id, &reply));
+            let (event, reply) = relay_failure(&to, &purpose, &error);
+            metrics.live(event);
+            return Ok(self.json_reply(id, &reply));
         }
     }
 
@@ -111,13 +111,11 @@ impl HttpService {
         holder: &Holder,
         request: RelayRequest<'_>,
     ) -> Option<Response<Body>> {
-        match self.server.0.relay.can_reach(holder) {
-            true => {
-                let holder = holder.clone().into();
-                self.relay_session(&holder, None, request).await
-            }
-            false => None,
+        if !self.server.0.relay.can_reach(holder) {
+            return None;
         }
+        let holder = holder.clone().into();
+        self.relay_session(&holder, None, request).await
     }
 
     /// Relays a request of a legacy session. Returns `None` if the holder is gone and it must be served here.
@@ -132,18 +130,15 @@ impl HttpService {
             Ok(response) => return Some(response),
             Err(error) => error,
         };
-        self.server
-            .0
-            .services
-            .metrics
-            .live(LiveCallEvent::RelayFailed);
+        let metrics = &self.server.0.services.metrics;
+        metrics.live(LiveCallEvent::RelayFailed);
         if error.is_gone() {
             limited_event!(WARN, %holder, %error, "holder gone, session taken over");
             return None;
         }
         let error = receiver_unreachable(holder, &error);
         Some(match id {
-            Some(_) => self.relay_failed(id, &Reply::Error(error)),
+            Some(_) => self.json_reply(id, &Reply::Error(error)),
             None => self.busy(None, &error),
         })
     }
@@ -194,16 +189,16 @@ impl HttpService {
         Ok(response)
     }
 
-    /// The reply to a call that could not be relayed, sent with HTTP status 200.
-    fn relay_failed(&self, id: Option<Id<'_>>, reply: &Reply) -> Response<Body> {
+    /// A reply to a call that could not be relayed, with HTTP status 200.
+    fn json_reply(&self, id: Option<Id<'_>>, reply: &Reply) -> Response<Body> {
         let mut out = Vec::with_capacity(512);
         write_reply(&mut out, id, reply, &self.server.0.services.info);
         json(out.into())
     }
 }
 
-/// The label and the reply of a call that its receiver did not answer.
-fn failed_relay(
+/// The metrics label and the reply for a call that could not be relayed.
+fn relay_failure(
     to: &Receiver,
     purpose: &RelayPurpose,
     error: &RelayError,

@@ -293,7 +293,7 @@ pub(super) async fn route(
     })
 }
 
-fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::full(text.into()));
     *response.status_mut() = status;
     response

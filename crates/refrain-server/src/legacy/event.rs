@@ -8,7 +8,8 @@
 //! base64url of the request id for a call. It is not sealed, because a forged id affects only its client. It is omitted for
 //! batches, for calls with long ids, and for replies, which are the last events of their streams.
 //!
-//! An instance that took the session over is not in the session id, so its calls add `.` and the sealed holder.
+//! The session id does not name an instance that took the session over, so event ids of its calls end with `.` and the
+//! sealed holder.
 
 use super::RequestId;
 use base64::Engine;

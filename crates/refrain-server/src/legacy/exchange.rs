@@ -5,7 +5,7 @@ use crate::live::AnswerSender;
 use crate::rounds::Round;
 use crate::wire_recorder;
 use refrain_wire::legacy::{self, write_ask, write_cancelled};
-use refrain_wire::{Ask, CallKind, ErrorCode, Id, Reply, ResultBody, RpcError, ToolResult};
+use refrain_wire::{Ask, CallKind, ErrorCode, Id, Reply, RpcError, ToolResult};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -133,10 +133,7 @@ fn unsupported_tool(error: &RpcError) -> Reply {
         "{}. Do not repeat the call: tell the user that this application does not support the tool, or continue without it",
         error.message
     );
-    ResultBody::from_tool(ToolResult::error(text)).map_or_else(
-        |error| Reply::Error(RpcError::internal(error.to_string())),
-        Reply::Complete,
-    )
+    Reply::of_tool(ToolResult::error(text))
 }
 
 /// The error of a call that waits for an answer while its session expires.

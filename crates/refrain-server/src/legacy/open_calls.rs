@@ -7,10 +7,10 @@ use super::{LegacySessions, Session};
 use crate::limits::LimitReached;
 use crate::live::{AnswerSender, LiveAnswer, LiveAnswerError};
 use crate::relay::Holder;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crate::services::{open_text, seal_text};
 use refrain_wire::{AskKind, Response, check_answer_shape};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -70,10 +70,8 @@ impl LegacySessions {
         let mut open = self.open.lock();
         open.last_number += 1;
         let number = open.last_number.to_string();
-        let holder = self.relay.own.to_string();
-        let binding = binding(session, &number);
-        let sealed = self.services.sealer.seal_bytes(&binding, holder.as_bytes());
-        let id = format!("{number}-{}", URL_SAFE_NO_PAD.encode(sealed));
+        let holder = self.seal_own_holder(&ask_binding(session, &number));
+        let id = format!("{number}-{holder}");
         let ask = OpenAsk {
             session: session.key.clone(),
             key: key.to_owned(),
@@ -90,10 +88,19 @@ impl LegacySessions {
             return None;
         }
         let (number, sealed) = id.split_once('-')?;
-        let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
-        let binding = binding(session, number);
-        let holder = self.services.sealer.open_bytes(&binding, sealed).ok()?;
-        Holder::parse(std::str::from_utf8(&holder).ok()?)
+        self.open_holder(&ask_binding(session, number), sealed)
+    }
+
+    /// Seals this instance's name for an id that clients send back.
+    pub(super) fn seal_own_holder(&self, binding: &str) -> String {
+        let holder = self.relay.own.to_string();
+        let sealer = &self.services.sealer;
+        seal_text(sealer, binding.as_bytes(), holder.as_bytes())
+    }
+
+    pub(super) fn open_holder(&self, binding: &str, sealed: &str) -> Option<Holder> {
+        let opened = open_text(&self.services.sealer, binding.as_bytes(), sealed);
+        Holder::parse(std::str::from_utf8(&opened.ok()?).ok()?)
     }
 
     /// Closes an ask. Returns false if it was already answered.
@@ -116,21 +123,17 @@ impl LegacySessions {
         id: &str,
         response: &Response<'_>,
     ) -> Result<bool, LimitReached> {
-        if !self.is_open(session, id) {
-            return Ok(false);
-        }
         let mut open = self.open.lock();
-        let Some(ask) = open.asks.get(id) else {
-            return Ok(false);
+        let ask = match open.asks.entry(id.to_owned()) {
+            Entry::Occupied(ask) if ask.get().session == session.key => ask,
+            _ => return Ok(false),
         };
         let bytes = match &response.outcome {
             Ok(result) => result.get().len(),
             Err(message) => message.len(),
         };
-        let bytes = ask.answers.acquire(bytes)?;
-        let Some(ask) = open.asks.remove(id) else {
-            return Ok(false);
-        };
+        let bytes = ask.get().answers.acquire(bytes)?;
+        let ask = ask.remove();
         drop(open);
         let answer = match &response.outcome {
             Ok(result) => match check_answer_shape(ask.kind, result) {
@@ -170,15 +173,15 @@ impl LegacySessions {
 
     pub(super) fn cancel_calls(&self, session: &Session) {
         let mut open = self.open.lock();
-        let ended = open.calls.extract_if(|(of, _), _| *of == session.key);
-        let ended: Vec<_> = ended.collect();
+        let calls = open.calls.extract_if(|(key, _), _| *key == session.key);
+        let calls: Vec<_> = calls.collect();
         drop(open);
-        ended.iter().for_each(|(_, call)| call.notify_one());
+        calls.iter().for_each(|(_, call)| call.notify_one());
     }
 }
 
-fn binding(session: &Session, number: &str) -> Vec<u8> {
-    format!("ask {} {number}", session.key).into_bytes()
+fn ask_binding(session: &Session, number: &str) -> String {
+    format!("ask {} {number}", session.key)
 }
 
 /// A registered call. Dropping it removes the registration.
@@ -198,8 +201,8 @@ impl Drop for CancellableCall {
     fn drop(&mut self) {
         let mut open = self.legacy.open.lock();
         // A later call may use the same id.
-        let known = open.calls.get(&self.key);
-        if known.is_some_and(|known| Arc::ptr_eq(known, &self.cancelled)) {
+        let registered = open.calls.get(&self.key);
+        if registered.is_some_and(|call| Arc::ptr_eq(call, &self.cancelled)) {
             open.calls.remove(&self.key);
         }
     }

@@ -5,7 +5,7 @@ use super::{LegacySessions, Lifetime, RequestId, Session};
 use crate::auth::Caller;
 use crate::dispatch::Dispatch;
 use crate::limits::LimitReached;
-use crate::metrics::{Label, Other, Refusal};
+use crate::metrics::{Label, NonCall, Refusal};
 use crate::relay::{Holder, PendingRelay};
 use crate::rounds::{CallRequest, Home, TokenSource};
 use refrain_wire::legacy::{self, Revision, decode_set_level, decode_uri, split_batch};
@@ -59,7 +59,7 @@ impl LegacySessions {
         ))
     }
 
-    /// Handles one message of a session. Returns its method, too. If the transport cannot relay, messages for other
+    /// Handles one message of a session. Returns its method and the result. If the transport cannot relay, messages for other
     /// instances are handled here.
     pub(crate) fn accept(
         &self,
@@ -136,11 +136,11 @@ impl LegacySessions {
     fn cancel(&self, session: &Session, params: Option<&RawValue>) -> Option<Holder> {
         let cancel = CancelParams::read(params?)?;
         let id = RequestId::parse(cancel.request_id.get())?;
-        let is_here = self.cancel_call(session, id) || self.relay.is_own(&session.holder);
-        (!is_here).then(|| session.holder.clone())
+        let is_done = self.cancel_call(session, id) || self.relay.is_own(&session.holder);
+        (!is_done).then(|| session.holder.clone())
     }
 
-    /// Handles a request of a session. Returns its method, too.
+    /// Handles a request of a session. Returns its method and the result.
     fn handle_request(
         &self,
         session: &Session,
@@ -148,9 +148,9 @@ impl LegacySessions {
         params: Option<&RawValue>,
         caller: Caller,
     ) -> (&'static str, Dispatch) {
-        let agreed = self.agreed(session);
+        let settings = self.settings(session);
         if let Some(kind) = CallKind::from_method(method) {
-            let dispatch = legacy::decode_call(kind, params, agreed).map(|call| {
+            let dispatch = legacy::decode_call(kind, params, settings).map(|call| {
                 self.rounds.begin(CallRequest {
                     call: &call,
                     token: TokenSource::Request,
@@ -162,24 +162,24 @@ impl LegacySessions {
             });
             return (kind.method(), dispatch.unwrap_or_else(Dispatch::Invalid));
         }
-        let Some(request) = Other::of_legacy(method) else {
+        let Some(request) = NonCall::of_legacy(method) else {
             let unknown = RpcError::method_not_found(method);
             return ("", Dispatch::Invalid(unknown));
         };
-        // A completion takes a permit. The others are answered at once, and need none of their own.
-        if request != Other::Complete
+        // A completion holds a permit while it runs. The other requests end at once, so the check suffices.
+        if request != NonCall::Complete
             && let Err(reached) = self.services.limits.calls.check(&caller.limit_key())
         {
             return (request.name(), self.busy(reached));
         }
         let dispatch = match (request, self.auth.allow(&caller, &[])) {
-            (Other::Complete, _) => legacy::decode_complete(params, agreed).map(|params| {
+            (NonCall::Complete, _) => legacy::decode_complete(params, settings).map(|params| {
                 let (auth, limits) = (&self.auth, &self.services.limits);
-                let later = self.catalog.complete(params, caller, auth, limits);
-                later.map_or_else(|dispatch| dispatch, Dispatch::Later)
+                let pending = self.catalog.complete(params, caller, auth, limits);
+                pending.map_or_else(|dispatch| dispatch, Dispatch::Pending)
             }),
-            (Other::List(listing), allowed) => {
-                legacy::decode_list(params, agreed).and_then(|params| match allowed {
+            (NonCall::List(listing), allowed) => {
+                legacy::decode_list(params, settings).and_then(|params| match allowed {
                     Err(missing) => Ok(Dispatch::Forbidden(missing)),
                     Ok(()) => {
                         let list = self.catalog.list(listing, params.cursor.as_deref());
@@ -191,7 +191,7 @@ impl LegacySessions {
             (_, Ok(())) => self.change_session(session, request, params, &caller),
         };
         if dispatch.is_ok() {
-            self.services.metrics.other(request);
+            self.services.metrics.non_call(request);
         }
         (request.name(), dispatch.unwrap_or_else(Dispatch::Invalid))
     }
@@ -199,16 +199,16 @@ impl LegacySessions {
     fn change_session(
         &self,
         session: &Session,
-        request: Other,
+        request: NonCall,
         params: Option<&RawValue>,
         caller: &Caller,
     ) -> Result<Dispatch, RpcError> {
         let changed = match request {
-            Other::Ping => Ok(()),
-            Other::SetLevel => {
+            NonCall::Ping => Ok(()),
+            NonCall::SetLevel => {
                 self.set_level(session, caller.limit_key(), decode_set_level(params)?)
             }
-            Other::Subscribe => {
+            NonCall::Subscribe => {
                 let uri = decode_uri(params)?.into_owned();
                 let catalog = self.catalog.entries().clone();
                 if catalog.resource(&uri).is_none() && catalog.template_of(&uri).is_none() {
@@ -226,7 +226,7 @@ impl LegacySessions {
                 }
                 self.subscribe(session, caller.limit_key(), &uri)
             }
-            Other::Unsubscribe => {
+            NonCall::Unsubscribe => {
                 self.unsubscribe(session, caller.limit_key(), &decode_uri(params)?);
                 Ok(())
             }

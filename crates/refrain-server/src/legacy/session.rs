@@ -4,12 +4,11 @@
 //! base64url( sealed( format 1 ‖ revision 1 ‖ capabilities 1 ‖ expires 8 ‖ key 16 ‖ holder ) )
 //! ```
 //!
-//! The id is bound to the audience and to the principal that opened the session.
+//! The numbers are lengths in bytes. The id is bound to the audience and to the principal that opened the session.
 
 use super::LegacySessions;
 use crate::relay::Holder;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crate::services::{open_text, seal_text};
 use refrain_core::{OpenError, Principal};
 use refrain_wire::Capabilities;
 use refrain_wire::legacy::{Initialize, Revision};
@@ -34,8 +33,9 @@ pub(crate) struct Session {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// The limit `session_time`.
+    /// Ends after `session_time`.
     Limited,
+    /// Ends with the process.
     Process,
 }
 
@@ -50,7 +50,7 @@ impl Session {
     fn encode(&self, key: [u8; 16]) -> Vec<u8> {
         let revision = Revision::ALL
             .iter()
-            .position(|known| *known == self.revision);
+            .position(|revision| *revision == self.revision);
         let flags = flags(self.capabilities).into_iter().enumerate();
         let bits = flags.fold(0, |bits, (at, flag)| bits | (u8::from(flag) << at));
         let mut content = vec![FORMAT, revision.unwrap_or_default() as u8, bits];
@@ -113,24 +113,20 @@ impl LegacySessions {
         lifetime: Lifetime,
     ) -> (Session, String) {
         let services = &self.services;
-        let (now, time) = (
-            services.source.unix_seconds(),
-            services.limits.session_time.as_secs(),
-        );
+        let (now, limits) = (services.source.unix_seconds(), &services.limits);
         let key = services.random();
         let session = Session {
             key: key_text(key),
             revision: initialize.revision,
             capabilities: initialize.capabilities,
             expires: match lifetime {
-                Lifetime::Limited => now.saturating_add(time),
+                Lifetime::Limited => now.saturating_add(limits.session_time.as_secs()),
                 Lifetime::Process => u64::MAX,
             },
             holder: self.relay.own.clone(),
         };
         let (binding, content) = (self.binding(principal), session.encode(key));
-        let sealed = services.sealer.seal_bytes(&binding, &content);
-        (session, URL_SAFE_NO_PAD.encode(sealed))
+        (session, seal_text(&services.sealer, &binding, &content))
     }
 
     pub(super) fn time_left(&self, session: &Session) -> Duration {
@@ -143,10 +139,7 @@ impl LegacySessions {
         if id.len() > MAX_ID {
             return Err(OpenError::Length);
         }
-        let sealed = URL_SAFE_NO_PAD.decode(id);
-        let sealed = sealed.map_err(|_| OpenError::Encoding)?;
-        let binding = self.binding(principal);
-        let content = self.services.sealer.open_bytes(&binding, sealed)?;
+        let content = open_text(&self.services.sealer, &self.binding(principal), id)?;
         let session = Session::decode(&content).ok_or(OpenError::Content)?;
         if session.expires <= self.services.source.unix_seconds() {
             return Err(OpenError::Expired);
@@ -159,7 +152,7 @@ impl LegacySessions {
     }
 }
 
-/// Length-prefixed audience, whether the caller is named, and its name.
+/// The length-prefixed audience, whether the caller is authenticated, and its id.
 fn binding(audience: &str, principal: &Principal) -> Vec<u8> {
     let mut binding = b"session".to_vec();
     binding.extend_from_slice(&(audience.len() as u64).to_be_bytes());
@@ -205,15 +198,14 @@ pub(super) mod tests {
 
     #[test]
     fn bindings_of_callers_differ() {
-        let named = |name: &str| Principal::new(name);
         let anonymous = Principal::anonymous();
         let callers = [
             ("a", anonymous.clone()),
-            ("a", named("")),
-            ("a", named("alice ")),
-            ("a", named("alice")),
+            ("a", Principal::new("")),
+            ("a", Principal::new("alice ")),
+            ("a", Principal::new("alice")),
             ("a\u{1}", anonymous),
-            ("", named("a")),
+            ("", Principal::new("a")),
         ];
         let bindings: HashSet<Vec<u8>> = callers
             .iter()

@@ -71,13 +71,13 @@ impl SessionStates {
                 limits.sessions,
                 limits.sessions_each,
             )
-            .keeping(limits.has_authenticator),
+            .reserve_for_principals(limits.has_authenticator),
             bytes: Limiter::bytes(
                 "bytes of subscribed URIs",
                 limits.session_bytes,
                 limits.session_bytes_each,
             )
-            .keeping(limits.has_authenticator),
+            .reserve_for_principals(limits.has_authenticator),
         }
     }
 
@@ -106,14 +106,14 @@ impl SessionStates {
         &mut self,
         session: &Session,
         caller: LimitKey,
-        more: usize,
+        added_bytes: usize,
         change: impl FnOnce(&mut SessionState) -> Result<(), StateError>,
     ) -> Result<(), StateError> {
         let mut permits = match self.entry(session).permits.take() {
             Some(permits) => permits,
             None => self.permits(caller)?,
         };
-        let grown = permits.bytes.grow_bytes(more);
+        let grown = permits.bytes.grow_bytes(added_bytes);
         let entry = self.entry(session);
         let mut changed = grown.map_err(StateError::Limit);
         if changed.is_ok() {
@@ -154,8 +154,8 @@ impl SessionStates {
     }
 }
 
-/// The sessions that their clients ended, until they expire. At a limit, the caller with the most forgets its oldest, whose
-/// id is then valid again.
+/// The sessions that their clients ended, until they expire. At a limit, the oldest session of the caller with the most
+/// ended sessions is dropped, and its id becomes valid again.
 struct EndedSessions {
     limit: usize,
     limit_per_caller: usize,
@@ -179,18 +179,18 @@ impl EndedSessions {
             return;
         }
         if self.keys.len() >= self.limit
-            && let Some(most) = self.by_caller.values_mut().max_by_key(|own| own.len())
+            && let Some(most) = self.by_caller.values_mut().max_by_key(|ended| ended.len())
         {
             remove_first(most, &mut self.keys);
-            self.by_caller.retain(|_, own| !own.is_empty());
+            self.by_caller.retain(|_, ended| !ended.is_empty());
         }
-        let own = self.by_caller.entry(caller).or_default();
-        while let Some((expires, _)) = own.front()
-            && (*expires <= now || own.len() >= self.limit_per_caller)
+        let ended = self.by_caller.entry(caller).or_default();
+        while let Some((expires, _)) = ended.front()
+            && (*expires <= now || ended.len() >= self.limit_per_caller)
         {
-            remove_first(own, &mut self.keys);
+            remove_first(ended, &mut self.keys);
         }
-        own.push_back((session.expires, session.key.clone()));
+        ended.push_back((session.expires, session.key.clone()));
         self.keys.insert(session.key.clone());
     }
 }
@@ -202,22 +202,22 @@ fn remove_first(sessions: &mut VecDeque<(u64, Arc<str>)>, keys: &mut HashSet<Arc
 }
 
 impl LegacySessions {
-    /// Changes the state of a session, which may grow by `more` bytes.
+    /// Changes the state of a session, which may grow by `added_bytes`.
     fn change_state(
         &self,
         session: &Session,
         caller: LimitKey,
-        more: usize,
+        added_bytes: usize,
         change: impl FnOnce(&mut SessionState) -> Result<(), StateError>,
     ) -> Result<(), StateError> {
         let mut states = self.states.lock();
         states.remove_expired(self.services.source.unix_seconds());
-        let changed = states.change(session, caller, more, change);
+        let changed = states.change(session, caller, added_bytes, change);
         states.remove_default(&session.key, 0);
         changed
     }
 
-    pub(crate) fn agreed(&self, session: &Session) -> SessionSettings {
+    pub(crate) fn settings(&self, session: &Session) -> SessionSettings {
         let states = self.states.lock();
         let entry = states.entries.get(&session.key);
         let level = entry.and_then(|entry| entry.state.borrow().level);
@@ -262,7 +262,7 @@ impl LegacySessions {
     ) -> Result<(), StateError> {
         let limits = &self.services.limits;
         self.change_state(session, caller, uri.len(), |state| {
-            if state.uris.iter().any(|known| known == uri) {
+            if state.uris.iter().any(|subscribed| subscribed == uri) {
                 return Ok(());
             }
             if state.uris.len() >= limits.subscribed_resources
@@ -276,9 +276,9 @@ impl LegacySessions {
     }
 
     pub(super) fn unsubscribe(&self, session: &Session, caller: LimitKey, uri: &str) {
-        // Fails only if an entry cannot be added, and then there is no subscription.
+        // Fails only without a permit for an entry, and then there is no subscription.
         let _ = self.change_state(session, caller, 0, |state| {
-            state.uris.retain(|known| known != uri);
+            state.uris.retain(|subscribed| subscribed != uri);
             Ok(())
         });
     }
@@ -299,7 +299,7 @@ impl LegacySessions {
         self.cancel_calls(session);
     }
 
-    /// Removes the state of a session whose id cannot be used again.
+    /// Removes the state of a session that no request can name any more.
     pub(crate) fn forget(&self, session: &Session) {
         self.states.lock().remove(&session.key);
     }
@@ -312,7 +312,7 @@ mod tests {
     use crate::server::Server;
 
     #[test]
-    fn ended_sessions_are_forgotten_by_the_caller_with_the_most() {
+    fn ended_sessions_over_the_limit_are_dropped_from_the_largest_caller() {
         let server = Server::builder("legacy", "1").build();
         let server = server.expect("a valid server");
         let caller = |number: u8| LimitKey::address([127, 0, 0, number].into());
@@ -323,12 +323,12 @@ mod tests {
             session.key
         };
         let first = end(1);
-        let own: Vec<_> = (0..5).map(|_| end(2)).collect();
+        let most: Vec<_> = (0..5).map(|_| end(2)).collect();
         let last = end(3);
-        let known = |key: &Arc<str>| ended.keys.contains(key);
-        assert!(known(&first) && known(&last));
-        assert_eq!(own.iter().filter(|key| known(key)).count(), 2);
-        assert!(known(&own[4]), "the newest is kept");
+        let is_stored = |key: &Arc<str>| ended.keys.contains(key);
+        assert!(is_stored(&first) && is_stored(&last));
+        assert_eq!(most.iter().filter(|key| is_stored(key)).count(), 2);
+        assert!(is_stored(&most[4]), "the newest is kept");
         assert_eq!(ended.by_caller.len(), 3);
     }
 }

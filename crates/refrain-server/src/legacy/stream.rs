@@ -43,7 +43,7 @@ pub(super) struct StreamState {
     /// The sequence number of the last dropped ask or reply.
     last_dropped: u64,
     reply: Option<u64>,
-    /// Set if the reply is that a resource is in use.
+    /// Set if the reply reports a busy resource.
     retry_after: Option<Duration>,
     /// The sequence number of the last event that the current reader has received.
     last_read: u64,
@@ -118,7 +118,7 @@ impl Stream {
         wake(state);
     }
 
-    /// Marks the reply, which follows, as one after which the client should repeat its request.
+    /// Sets when the client should repeat its request. Called before the reply is pushed.
     pub(super) fn set_retry_after(&self, time: Duration) {
         self.state.lock().retry_after = Some(time);
     }
@@ -318,7 +318,7 @@ impl StreamReader {
         next.map(|(_, kind, message)| (kind, message))
     }
 
-    /// When the client should repeat its request, if the reply is that a resource is in use.
+    /// When the client should repeat its request, if the reply reports a busy resource.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.stream.state.lock().retry_after
     }

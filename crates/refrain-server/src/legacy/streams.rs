@@ -1,8 +1,8 @@
-//! The resumable streams of this instance. Messages are stored on them, whether or not a client reads.
+//! The resumable streams of this instance. They store messages, whether or not a client reads them.
 //!
 //! A GET with `Last-Event-ID` resumes a stream. If this instance does not have it, the request is relayed to the holder of
-//! the stream: the one in the event id if the session was taken over, otherwise the holder of the session. The table says
-//! what happens if it is not relayed.
+//! the stream: the one in the event id if the session was taken over, otherwise the holder of the session. The table shows
+//! the response if the request is not relayed.
 //!
 //! | the stream | of a call | of notifications |
 //! | --- | --- | --- |
@@ -23,8 +23,6 @@ use crate::response::{MessageKind, MessageResponse, Status};
 use crate::subscriptions::SubscribeError;
 use crate::timer::within;
 use crate::wire_recorder;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
 use refrain_wire::legacy;
 use std::collections::hash_map::Entry;
@@ -260,12 +258,12 @@ impl LegacySessions {
                 this.drive(session, response, stream.clone())
             };
             let mut calls = JoinSet::new();
-            let (ready, later): (Vec<_>, Vec<_>) =
+            let (ready, pending): (Vec<_>, Vec<_>) =
                 responses.into_iter().partition(MessageResponse::is_ready);
-            for response in later {
+            for response in pending {
                 calls.spawn(drive(response));
             }
-            // No permit limits the lists of a batch. One at a time is encoded, so that other connections are served too.
+            // No permit limits the lists of a batch, so they are encoded one by one, with yields to other tasks.
             for response in ready {
                 drive(response).await;
                 tokio::task::yield_now().await;
@@ -277,7 +275,7 @@ impl LegacySessions {
                 is_abandoned = stream.abandoned(resume_time), if is_anonymous => is_abandoned,
             };
             if is_abandoned {
-                this.give_up(&stream, calls).await;
+                this.cancel_abandoned(&stream, calls).await;
                 return;
             }
             while calls.join_next().await.is_some() {}
@@ -287,7 +285,7 @@ impl LegacySessions {
     }
 
     /// Cancels the calls of an abandoned stream.
-    async fn give_up(&self, stream: &Stream, mut calls: JoinSet<()>) {
+    async fn cancel_abandoned(&self, stream: &Stream, mut calls: JoinSet<()>) {
         for _ in 0..calls.len() {
             self.services.metrics.live(LiveCallEvent::GivenUp);
         }
@@ -347,6 +345,7 @@ impl LegacySessions {
     async fn notify(self: Arc<Self>, mut notifications: SessionNotifications, stream: Arc<Stream>) {
         let notifying = async {
             while let Some(message) = notifications.next().await {
+                // As an ask, the message is not dropped before it is read.
                 self.streams.push(&stream, MessageKind::Ask, message);
                 // For a slow client, repeated changes are merged while they wait in the subscription.
                 stream.drained().await;
@@ -413,9 +412,8 @@ impl LegacySessions {
         let own = &self.relay.own;
         let is_taken_over = !self.relay.is_own(&session.holder);
         let holder = (is_taken_over && own.url.is_some()).then(|| {
-            let (binding, holder) = (stream_binding(session, id), own.to_string());
-            let sealed = self.services.sealer.seal_bytes(&binding, holder.as_bytes());
-            URL_SAFE_NO_PAD.encode(sealed)
+            let binding = stream_binding(session, id);
+            self.seal_own_holder(&binding)
         });
         let id = id.to_owned();
         Purpose::Call(CallStream { id, holder })
@@ -423,13 +421,11 @@ impl LegacySessions {
 
     /// The instance that stores, or stored, the stream of a call.
     pub(crate) fn holder_of_stream(&self, session: &Session, call: &CallStream) -> Holder {
-        let named = call.holder.as_ref().and_then(|sealed| {
-            let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
+        let holder = call.holder.as_ref().and_then(|sealed| {
             let binding = stream_binding(session, &call.id);
-            let holder = self.services.sealer.open_bytes(&binding, sealed).ok()?;
-            Holder::parse(std::str::from_utf8(&holder).ok()?)
+            self.open_holder(&binding, sealed)
         });
-        named.unwrap_or_else(|| session.holder.clone())
+        holder.unwrap_or_else(|| session.holder.clone())
     }
 
     /// A stream with one message: the error that the call with this request id is lost.
@@ -451,6 +447,6 @@ impl LegacySessions {
 }
 
 /// The binding of the holder in event ids of a call.
-fn stream_binding(session: &Session, id: &str) -> Vec<u8> {
-    format!("stream {} {id}", session.key).into_bytes()
+fn stream_binding(session: &Session, id: &str) -> String {
+    format!("stream {} {id}", session.key)
 }

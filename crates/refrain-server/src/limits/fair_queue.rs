@@ -1,6 +1,6 @@
-//! A queue for a shared resource in which callers take turns.
+//! A queue for permits of a shared resource, in which callers take turns.
 //!
-//! A caller uses at most as many permits as are free, so a further caller usually finds one. If all are in use, each caller
+//! A caller has at most as many permits as are free, so a further caller usually gets one. If all are in use, each caller
 //! that waits gets a permit before any of them gets a second one. So a caller with many operations delays only itself.
 
 use super::limiter::LimitKey;
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 #[derive(Debug)]
 pub(crate) struct FairQueue {
-    places: usize,
+    capacity: usize,
     state: Mutex<QueueState>,
 }
 
@@ -29,42 +29,41 @@ struct QueueState {
 #[derive(Debug, Default)]
 struct CallerQueue {
     in_use: usize,
-    waiting: VecDeque<oneshot::Sender<Place>>,
+    waiting: VecDeque<oneshot::Sender<QueuePermit>>,
 }
 
 /// The right to use the resource, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct QueuePermit {
     queue: Arc<FairQueue>,
     key: LimitKey,
 }
 
 impl FairQueue {
-    pub(crate) fn new(places: usize) -> Arc<Self> {
+    pub(crate) fn new(capacity: usize) -> Arc<Self> {
         Arc::new(Self {
-            places,
+            capacity,
             state: Mutex::default(),
         })
     }
 
-    /// Waits for a place. The caller limits the number of its operations that wait.
-    pub(crate) async fn enter(self: &Arc<Self>, key: LimitKey) -> Place {
-        let place = self.take_place(key).await;
-        // An operation that never waits would return its place before the next one of the caller needs it, so that all of
-        // them would run before those of others.
+    /// Waits for a permit. The user of the queue limits the number of waiting operations.
+    pub(crate) async fn acquire(self: &Arc<Self>, key: LimitKey) -> QueuePermit {
+        let permit = self.wait_for_permit(key).await;
+        // Without this yield, a caller whose operations never wait would run all of them before other callers.
         tokio::task::yield_now().await;
-        place
+        permit
     }
 
-    async fn take_place(self: &Arc<Self>, key: LimitKey) -> Place {
+    async fn wait_for_permit(self: &Arc<Self>, key: LimitKey) -> QueuePermit {
         let waiting = {
             let mut state = self.state.lock();
-            let has_turn = state.is_free_for(&key, self.places);
+            let has_turn = state.is_free_for(&key, self.capacity);
             let caller = state.callers.entry(key.clone()).or_default();
             if has_turn && caller.waiting.is_empty() {
                 caller.in_use += 1;
                 state.in_use += 1;
-                return self.place(key);
+                return self.permit(key);
             }
             let (sender, waiting) = oneshot::channel();
             caller.waiting.retain(|waiting| !waiting.is_closed());
@@ -76,27 +75,30 @@ impl FairQueue {
         };
         waiting
             .await
-            .expect("the queue keeps a sender until it has sent a place")
+            .expect("the queue keeps a sender until it has sent a permit")
     }
 
-    /// Runs an operation whose work is done before it waits for the first time: it holds the place until then.
-    pub(crate) async fn run_until_pending<F: Future>(place: Place, operation: F) -> F::Output {
+    /// Runs an operation whose work is done before it waits for the first time: it holds the permit until then.
+    pub(crate) async fn run_until_pending<F: Future>(
+        permit: QueuePermit,
+        operation: F,
+    ) -> F::Output {
         let mut operation = pin!(operation);
-        let mut place = Some(place);
+        let mut permit = Some(permit);
         poll_fn(|cx| {
             let polled = operation.as_mut().poll(cx);
-            drop(place.take());
+            drop(permit.take());
             polled
         })
         .await
     }
 
-    fn place(self: &Arc<Self>, key: LimitKey) -> Place {
+    fn permit(self: &Arc<Self>, key: LimitKey) -> QueuePermit {
         let queue = self.clone();
-        Place { queue, key }
+        QueuePermit { queue, key }
     }
 
-    fn leave(self: &Arc<Self>, key: &LimitKey) {
+    fn release(self: &Arc<Self>, key: &LimitKey) {
         let mut state = self.state.lock();
         state.in_use -= 1;
         if let Entry::Occupied(mut caller) = state.callers.entry(key.clone()) {
@@ -105,30 +107,30 @@ impl FairQueue {
                 caller.remove();
             }
         }
-        let mut given = Vec::new();
-        while let Some((key, sender)) = state.next(self.places) {
-            given.push((self.place(key), sender));
+        let mut granted = Vec::new();
+        while let Some((key, sender)) = state.next(self.capacity) {
+            granted.push((self.permit(key), sender));
         }
-        // A place whose receiver is gone is dropped, which needs the lock.
+        // Dropping the permit of a cancelled operation takes the lock.
         drop(state);
-        for (place, sender) in given {
-            let _ = sender.send(place);
+        for (permit, sender) in granted {
+            let _ = sender.send(permit);
         }
     }
 }
 
 impl QueueState {
-    /// Whether the caller uses fewer places than are free.
-    fn is_free_for(&self, key: &LimitKey, places: usize) -> bool {
+    /// Whether the caller has fewer permits than are free.
+    fn is_free_for(&self, key: &LimitKey, capacity: usize) -> bool {
         let in_use = self.callers.get(key).map_or(0, |caller| caller.in_use);
-        in_use < places - self.in_use
+        in_use < capacity - self.in_use
     }
 
-    /// Takes a place for the next waiting operation, if there is one for it.
-    fn next(&mut self, places: usize) -> Option<(LimitKey, oneshot::Sender<Place>)> {
+    /// Takes a permit for the next waiting operation, if one is free for its caller.
+    fn next(&mut self, capacity: usize) -> Option<(LimitKey, oneshot::Sender<QueuePermit>)> {
         loop {
             let mut order = self.order.iter();
-            let at = order.position(|key| self.is_free_for(key, places))?;
+            let at = order.position(|key| self.is_free_for(key, capacity))?;
             let key = self.order.remove(at)?;
             let caller = self.callers.get_mut(&key)?;
             let mut waiting = std::iter::from_fn(|| caller.waiting.pop_front());
@@ -149,9 +151,9 @@ impl QueueState {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePermit {
     fn drop(&mut self) {
-        self.queue.leave(&self.key);
+        self.queue.release(&self.key);
     }
 }
 
@@ -162,7 +164,7 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll, Waker};
 
-    type Entering<'a> = Pin<Box<dyn Future<Output = Place> + 'a>>;
+    type Entering<'a> = Pin<Box<dyn Future<Output = QueuePermit> + 'a>>;
 
     fn key(name: &str) -> LimitKey {
         LimitKey::Principal(Principal::new(name))
@@ -175,25 +177,25 @@ mod tests {
         }
     }
 
-    /// Starts operations of a caller, and returns the places of those that need not wait, and the others.
+    /// Starts operations of a caller. Returns the permits of operations that need not wait, and the waiting operations.
     fn enter<'a>(
         queue: &'a Arc<FairQueue>,
         name: &str,
         count: usize,
-    ) -> (Vec<Place>, VecDeque<Entering<'a>>) {
-        let (mut places, mut waiting) = (Vec::new(), VecDeque::new());
+    ) -> (Vec<QueuePermit>, VecDeque<Entering<'a>>) {
+        let (mut permits, mut waiting) = (Vec::new(), VecDeque::new());
         for _ in 0..count {
-            let mut entering: Entering<'a> = Box::pin(queue.take_place(key(name)));
+            let mut entering: Entering<'a> = Box::pin(queue.wait_for_permit(key(name)));
             match poll(&mut entering) {
-                Some(place) => places.push(place),
+                Some(permit) => permits.push(permit),
                 None => waiting.push_back(entering),
             }
         }
-        (places, waiting)
+        (permits, waiting)
     }
 
     #[test]
-    fn caller_with_many_operations_leaves_places_to_others() {
+    fn caller_with_many_operations_leaves_permits_to_others() {
         let queue = FairQueue::new(8);
         let (many, waiting) = enter(&queue, "a", 100);
         assert_eq!((many.len(), waiting.len()), (4, 96));
@@ -206,7 +208,7 @@ mod tests {
         let queue = FairQueue::new(2);
         let (mut held, mut many) = enter(&queue, "a", 10);
         let (second, mut few) = enter(&queue, "b", 2);
-        assert_eq!((held.len(), second.len()), (1, 1), "all places are in use");
+        assert_eq!((held.len(), second.len()), (1, 1), "all permits are in use");
         let (none, mut last) = enter(&queue, "c", 1);
         assert!(none.is_empty());
         held.clear();
@@ -215,9 +217,9 @@ mod tests {
         drop(first);
         assert!(poll(&mut many[1]).is_none(), "it is the turn of the others");
         drop(second);
-        // The caller b had its place until now, and c comes next.
-        let places = [poll(&mut few[0]), poll(&mut last[0])];
-        assert!(places.iter().all(Option::is_some), "{places:?}");
+        // The caller b had its permit until now, and c comes next.
+        let permits = [poll(&mut few[0]), poll(&mut last[0])];
+        assert!(permits.iter().all(Option::is_some), "{permits:?}");
         assert!(poll(&mut many[1]).is_none());
     }
 
@@ -229,7 +231,7 @@ mod tests {
         let operations = names.map(|name| {
             let (queue, order) = (queue.clone(), order.clone());
             tokio::spawn(async move {
-                let _place = queue.enter(key(name)).await;
+                let _permit = queue.acquire(key(name)).await;
                 order.lock().push(name);
             })
         });
@@ -242,15 +244,15 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_operations_free_their_places() {
+    fn cancelled_operations_return_their_permits() {
         let queue = FairQueue::new(2);
         let (held, mut waiting) = enter(&queue, "a", 5);
         waiting.drain(..2);
         drop(held);
-        // A place that was sent, but never received, is returned.
+        // A permit that was sent, but never received, is returned.
         waiting.pop_front();
-        let place = poll(&mut waiting[0]).expect("a place");
-        drop((place, waiting));
+        let permit = poll(&mut waiting[0]).expect("a permit");
+        drop((permit, waiting));
         let state = queue.state.lock();
         assert_eq!(state.in_use, 0);
         assert!(

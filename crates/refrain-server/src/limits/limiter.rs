@@ -20,7 +20,7 @@ pub(crate) struct Limiter {
     limit_per_caller: usize,
     sharing: Sharing,
     /// Units that anonymous callers cannot use.
-    kept_for_principals: usize,
+    reserved_for_principals: usize,
     /// Units in use, by caller.
     by_key: Mutex<HashMap<LimitKey, usize>>,
     /// Units in use above the total.
@@ -36,12 +36,12 @@ enum Sharing {
     Fixed,
     /// At most as many as are free, so that there are some for every further caller.
     LeavesRoom,
-    /// Likewise, and a caller that has some leaves a quarter of the limit to callers that have none. Otherwise many callers
-    /// with a few units each would use all of them.
+    /// As `LeavesRoom`. A caller that has some units also leaves a quarter of the limit to callers that have none.
+    /// Otherwise many callers with a few units each would use all of them.
     LeavesQuarter,
 }
 
-/// The part of a limit that is kept for some callers.
+/// The part of a limit that is left to some callers.
 pub(crate) fn quarter(limit: usize) -> usize {
     limit / 4
 }
@@ -124,8 +124,8 @@ pub(crate) enum LimitReached {
 }
 
 impl LimitReached {
-    /// Whether there were enough units without those of other callers.
-    pub(crate) fn is_due_to_others(self) -> bool {
+    /// Whether the units of other callers caused the error.
+    pub(crate) fn is_caused_by_others(self) -> bool {
         !matches!(self, Self::Caller { .. })
     }
 }
@@ -142,7 +142,7 @@ impl Limiter {
         Self::with_sharing(resource, limit, limit_per_caller, Sharing::LeavesQuarter)
     }
 
-    /// A limiter of bytes, which callers take piece by piece. It leaves room likewise, but keeps none for first pieces.
+    /// A limiter of bytes. A caller has at most as many as are free, but no quarter is left to new callers.
     pub(crate) fn bytes(resource: &'static str, limit: usize, limit_per_caller: usize) -> Self {
         Self::with_sharing(resource, limit, limit_per_caller, Sharing::LeavesRoom)
     }
@@ -168,17 +168,17 @@ impl Limiter {
                 true => sharing,
                 false => Sharing::Fixed,
             },
-            kept_for_principals: 0,
+            reserved_for_principals: 0,
             by_key: Mutex::default(),
             excess: AtomicUsize::new(0),
             idle: Notify::new(),
         }
     }
 
-    /// Keeps a quarter of the units for authenticated callers, if callers share them and the server has an authenticator.
-    pub(crate) fn keeping(mut self, has_authenticator: bool) -> Arc<Self> {
+    /// Reserves a quarter of the units for authenticated callers, if callers share them and the server has an authenticator.
+    pub(crate) fn reserve_for_principals(mut self, has_authenticator: bool) -> Arc<Self> {
         if has_authenticator && self.sharing != Sharing::Fixed {
-            self.kept_for_principals = quarter(self.limit);
+            self.reserved_for_principals = quarter(self.limit);
         }
         Arc::new(self)
     }
@@ -199,11 +199,11 @@ impl Limiter {
 
     fn reserve(&self, key: &LimitKey, units: u32) -> Result<(), LimitReached> {
         let resource = self.resource;
-        let kept = match key.is_anonymous() {
-            true => self.kept_for_principals,
+        let reserved = match key.is_anonymous() {
+            true => self.reserved_for_principals,
             false => 0,
         };
-        let free = self.total.available_permits().saturating_sub(kept);
+        let free = self.total.available_permits().saturating_sub(reserved);
         let Ok(permit) = self.total.try_acquire_many(units) else {
             let limit = self.limit;
             return Err(LimitReached::Total { limit, resource });
@@ -212,8 +212,8 @@ impl Limiter {
         if units > limit {
             return Err(LimitReached::Caller { limit, resource });
         }
-        if kept > 0 && units > free {
-            let limit = self.limit - kept;
+        if reserved > 0 && units > free {
+            let limit = self.limit - reserved;
             return Err(LimitReached::Anonymous { limit, resource });
         }
         match self.by_key.lock().entry(key.clone()) {
@@ -222,7 +222,7 @@ impl Limiter {
             }
             Entry::Occupied(in_use)
                 if units > 0
-                    && !self.leaves_enough(free, self.limit - kept, *in_use.get(), units) =>
+                    && !self.leaves_enough(free, self.limit - reserved, *in_use.get(), units) =>
             {
                 let in_use = *in_use.get();
                 return Err(LimitReached::Share { in_use, resource });
@@ -237,7 +237,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Whether a caller with units in use may have more, of this many free ones.
+    /// Whether a caller with `in_use` units may take `units` of the `free` ones.
     fn leaves_enough(&self, free: usize, limit: usize, in_use: usize, units: usize) -> bool {
         match self.sharing {
             Sharing::Fixed => true,
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn permits_are_limited_in_total_and_per_caller() {
-        let limiter = Limiter::new("calls", 2, 1).keeping(false);
+        let limiter = Limiter::new("calls", 2, 1).reserve_for_principals(false);
         let first = limiter.acquire(key("a")).expect("a permit is available");
         let reached = limiter
             .acquire(key("a"))
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn permit_for_several_units_is_limited_by_their_sum() {
-        let limiter = Limiter::bytes("bytes", 100, 60).keeping(false);
+        let limiter = Limiter::bytes("bytes", 100, 60).reserve_for_principals(false);
         let mut first = limiter.acquire_many(key("a"), 40).expect("a permit");
         first
             .grow(20)
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn one_caller_has_at_most_as_many_units_as_are_free() {
-        let limiter = Limiter::new("calls", 12, 11).keeping(false);
+        let limiter = Limiter::new("calls", 12, 11).reserve_for_principals(false);
         let acquire_all = |name: &str| {
             let permits = std::iter::repeat_with(|| limiter.acquire(key(name)));
             let permits: Vec<Permit> = permits.map_while(Result::ok).collect();
@@ -459,44 +459,44 @@ mod tests {
     }
 
     #[test]
-    fn crowd_with_several_calls_each_leaves_a_quarter_to_new_callers() {
-        let limiter = Limiter::new("calls", 1024, 512).keeping(false);
+    fn callers_with_several_calls_each_leave_a_quarter_to_new_callers() {
+        let limiter = Limiter::new("calls", 1024, 512).reserve_for_principals(false);
         let callers = (0..3).flat_map(|_| 0..550);
         let permits = callers.map(|caller| limiter.acquire(key(&format!("caller {caller}"))));
         let held: Vec<_> = permits.filter_map(Result::ok).collect();
         assert_eq!(held.len(), 768);
-        limiter.acquire(key("another")).expect("a place is left");
+        limiter.acquire(key("another")).expect("a permit is left");
     }
 
     #[test]
-    fn quarter_is_kept_for_authenticated_callers() {
+    fn quarter_is_reserved_for_authenticated_callers() {
         for limiter in [Limiter::new("calls", 16, 8), Limiter::bytes("bytes", 16, 8)] {
-            let limiter = limiter.keeping(true);
+            let limiter = limiter.reserve_for_principals(true);
             let address = |number: u32| LimitKey::address(IpAddr::from(number.to_be_bytes()));
             let permits = (0..16).map(|number| limiter.acquire(address(number)));
             let (held, rejected): (Vec<_>, Vec<_>) = permits.partition(Result::is_ok);
             assert_eq!((held.len(), rejected.len()), (12, 4));
             let reached = limiter
                 .acquire(LimitKey::Anonymous)
-                .expect_err("the rest is kept");
+                .expect_err("the rest is reserved");
             let resource = limiter.resource;
             let text = format!(
                 "this instance is at its limit of 12 {resource} for anonymous callers; try again later"
             );
             assert_eq!(reached.to_string(), text);
-            assert!(reached.is_due_to_others());
+            assert!(reached.is_caused_by_others());
             let permits = ["a", "b", "c", "d"].map(|name| limiter.acquire(key(name)));
             assert!(permits.iter().all(Result::is_ok), "{permits:?}");
         }
         // If one caller may use all, so may an anonymous one.
-        let shared = Limiter::new("calls", 4, 4).keeping(true);
+        let shared = Limiter::new("calls", 4, 4).reserve_for_principals(true);
         let permits = [(); 4].map(|()| shared.acquire(LimitKey::Anonymous));
         assert!(permits.iter().all(Result::is_ok), "{permits:?}");
     }
 
     #[test]
-    fn share_error_says_why() {
-        let limiter = Limiter::new("calls", 3, 2).keeping(false);
+    fn caller_at_its_share_gets_an_error_that_explains_it() {
+        let limiter = Limiter::new("calls", 3, 2).reserve_for_principals(false);
         let _a = limiter.acquire(key("a")).expect("a permit");
         let _b = limiter.acquire(key("b")).expect("a permit");
         let reached = limiter.acquire(key("a")).expect_err("one is left");
@@ -505,7 +505,7 @@ mod tests {
             "this caller has 1 calls on this instance, and the few free ones are for other callers; try again later"
         );
         limiter.acquire(key("c")).expect("the last one");
-        let one_caller = Limiter::new("calls", 2, 2).keeping(false);
+        let one_caller = Limiter::new("calls", 2, 2).reserve_for_principals(false);
         let _first = one_caller.acquire(key("a")).expect("a permit");
         one_caller
             .acquire(key("a"))
@@ -522,13 +522,13 @@ mod tests {
         assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
         assert_eq!(LimitKey::new(&anonymous, None), LimitKey::Anonymous);
         let alice = Principal::new("alice");
-        let named = LimitKey::new(&alice, Some("192.0.2.1".parse().unwrap()));
-        assert_eq!(named, LimitKey::Principal(alice));
+        let key = LimitKey::new(&alice, Some("192.0.2.1".parse().unwrap()));
+        assert_eq!(key, LimitKey::Principal(alice));
     }
 
     #[test]
     fn started_work_gets_a_permit_above_the_total() {
-        let limiter = Limiter::new("calls", 1, 1).keeping(false);
+        let limiter = Limiter::new("calls", 1, 1).reserve_for_principals(false);
         let first = limiter.acquire(key("a")).expect("a permit is available");
         let second = limiter.acquire_unlimited(key("a"));
         assert_eq!(limiter.in_use(), 2);

@@ -1,7 +1,7 @@
 //! Permits of calls whose home is memory.
 //!
-//! If a limit is reached because of other callers, the anonymous caller with the most loses the call that waits longest
-//! for its client. So anonymous callers cannot keep others out by calls that they abandon.
+//! If other callers use up a limit, the longest-waiting call of the anonymous caller with the most calls is evicted. So
+//! abandoned calls of anonymous callers do not block other callers.
 
 use super::InstanceLimits;
 use super::limiter::{LimitKey, LimitReached, Limiter, Permit};
@@ -25,9 +25,9 @@ struct HeldPermits(Mutex<HeldState>);
 
 #[derive(Default)]
 struct HeldState {
-    /// `None`: another caller needed them.
+    /// `None`: the call was evicted.
     permits: Option<CallPermits>,
-    /// The task of a call that waits.
+    /// Wakes a waiting call when it is evicted.
     waker: Option<Waker>,
 }
 
@@ -53,7 +53,7 @@ impl InstanceLimits {
         key: LimitKey,
         bytes: usize,
     ) -> Result<LivePermit, LimitReached> {
-        let call = self.make_room(&self.live, &key, 1, || self.live.acquire(key.clone()))?;
+        let call = self.acquire_or_evict(&self.live, &key, 1, || self.live.acquire(key.clone()))?;
         let permits = CallPermits {
             _call: call,
             bytes: self.acquire_live_bytes(&key, bytes)?,
@@ -75,7 +75,7 @@ impl InstanceLimits {
         key: &LimitKey,
         bytes: usize,
     ) -> Result<Permit, LimitReached> {
-        self.make_room(&self.live_bytes, key, bytes, || {
+        self.acquire_or_evict(&self.live_bytes, key, bytes, || {
             self.live_bytes.acquire_bytes(key.clone(), bytes)
         })
     }
@@ -92,8 +92,8 @@ impl InstanceLimits {
         })
     }
 
-    /// Repeats an operation while it fails because of other callers, and one of them can lose a call.
-    fn make_room<T>(
+    /// Evicts calls of other callers while `acquire` fails because of them.
+    fn acquire_or_evict<T>(
         &self,
         limiter: &Limiter,
         key: &LimitKey,
@@ -102,9 +102,9 @@ impl InstanceLimits {
     ) -> Result<T, LimitReached> {
         loop {
             match acquire() {
-                Err(reached) if reached.is_due_to_others() => {
+                Err(reached) if reached.is_caused_by_others() => {
                     let largest = limiter.largest_anonymous(key, units).ok_or(reached)?;
-                    if !self.waiting.lock().end_oldest_of(&largest) {
+                    if !self.waiting.lock().evict_oldest_of(&largest) {
                         return Err(reached);
                     }
                 }
@@ -115,8 +115,8 @@ impl InstanceLimits {
 }
 
 impl WaitingCalls {
-    /// Takes the permits of the caller's call that waits longest. `false`: none of its calls waits.
-    fn end_oldest_of(&mut self, caller: &LimitKey) -> bool {
+    /// Evicts the longest-waiting call of this caller. Returns false if none of its calls waits.
+    fn evict_oldest_of(&mut self, caller: &LimitKey) -> bool {
         let mut calls = self.calls.extract_if(.., |_, (key, _)| key == caller);
         let Some((_, (_, held))) = calls.next() else {
             return false;
@@ -135,8 +135,8 @@ impl LivePermit {
 
     /// Adds bytes.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), LimitReached> {
-        let more = self.limits.acquire_live_bytes(&self.key, bytes)?;
-        self.merge(more);
+        let added = self.limits.acquire_live_bytes(&self.key, bytes)?;
+        self.merge(added);
         Ok(())
     }
 
@@ -146,7 +146,7 @@ impl LivePermit {
         }
     }
 
-    /// Marks the call as waiting for an answer. `true`: another caller needed its place, and it must end.
+    /// Marks the call as waiting for an answer. Returns true if the call was evicted and must end.
     pub(crate) fn wait(&mut self, cx: &Context<'_>) -> bool {
         if !self.key.is_anonymous() {
             return false;
@@ -168,7 +168,7 @@ impl LivePermit {
         false
     }
 
-    /// The call got an answer. Its next wait starts anew.
+    /// Marks the call as running. Its next wait has a new place in the order of eviction.
     pub(crate) fn stop_waiting(&mut self) {
         if let Some(number) = self.waiting.take() {
             self.limits.waiting.lock().calls.remove(&number);
@@ -212,41 +212,43 @@ mod tests {
     /// A call that waits for an answer.
     fn waiting(limits: &Arc<InstanceLimits>, key: LimitKey, bytes: usize) -> LivePermit {
         let mut permit = limits.acquire_live(key, bytes).expect("a permit");
-        assert!(!is_over(&mut permit));
+        assert!(!is_evicted(&mut permit));
         permit
     }
 
-    fn is_over(permit: &mut LivePermit) -> bool {
+    fn is_evicted(permit: &mut LivePermit) -> bool {
         permit.wait(&Context::from_waker(Waker::noop()))
     }
 
     #[test]
-    fn longest_waiting_calls_give_way_until_the_bytes_fit() {
+    fn longest_waiting_calls_are_evicted_until_the_bytes_fit() {
         let limits = limits();
         let mut calls = [20, 20, 10].map(|bytes| waiting(&limits, address(1), bytes));
         let mut other = waiting(&limits, address(2), 30);
         // The first call got an answer, so the second one waits longer.
         calls[0].stop_waiting();
-        assert!(!is_over(&mut calls[0]));
+        assert!(!is_evicted(&mut calls[0]));
         let new = limits.acquire_live(address(3), 25);
-        let _new = new.expect("20 bytes are free, and others give way");
+        let _new = new.expect("20 bytes are free, and others are evicted");
         assert_eq!(
-            calls.each_mut().map(is_over),
+            calls.each_mut().map(is_evicted),
             [false, true, false],
             "one is enough"
         );
-        assert!(!is_over(&mut other));
+        assert!(!is_evicted(&mut other));
         let reached = limits.acquire_live(address(4), 60);
         assert!(reached.is_err(), "no other caller has more than 60 bytes");
     }
 
     #[test]
-    fn calls_of_authenticated_callers_do_not_give_way() {
+    fn calls_of_authenticated_callers_are_not_evicted() {
         let limits = limits();
         let alice = LimitKey::Principal(Principal::new("alice"));
         let mut calls = [alice, address(1)].map(|key| waiting(&limits, key, 50));
         let bob = LimitKey::Principal(Principal::new("bob"));
-        limits.acquire_live(bob, 40).expect("another gives way");
-        assert_eq!(calls.each_mut().map(is_over), [false, true]);
+        limits
+            .acquire_live(bob, 40)
+            .expect("another call is evicted");
+        assert_eq!(calls.each_mut().map(is_evicted), [false, true]);
     }
 }

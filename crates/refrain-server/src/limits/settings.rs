@@ -9,14 +9,14 @@ use std::time::Duration;
 /// A caller is an authenticated principal, or all anonymous clients at one address. An IPv6 network of 64 bits counts as one
 /// address.
 ///
-/// Where the limit of one caller is below the total, a caller that holds some gets one more only if at least as many are
-/// free as it holds, and, except for bytes, only if a quarter of the total stays free. With an authenticator, anonymous callers
-/// leave a quarter to authenticated ones. If live calls, their bytes or subscriptions run out, the call or subscription of
-/// the anonymous caller with the most of them ends, unless the new caller would then have more.
+/// If the limit of one caller is below the total, a caller with `n` units gets another only if at least `n` are free.
+/// Except for bytes, a quarter of the total must also stay free. With an authenticator, a quarter of the total is
+/// reserved for authenticated callers. If live calls, their bytes or subscriptions run out, the anonymous caller with the
+/// most loses one, unless the new caller would then have more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Maximum number of open connections of one port, counting streams of HTTP/2. Over it, an idle connection of the address with the most connections
-    /// is closed; if there is none, the new one. Default 8192.
+    /// Maximum number of open connections of one port, including streams of HTTP/2. Over it, an idle connection of the
+    /// address with the most connections is closed. If there is no such connection, the new one is closed. Default 8192.
     pub connections: usize,
     /// Maximum number of open connections and streams of one address. Further connections are closed, further streams get
     /// HTTP 503. Default 4096.
@@ -79,8 +79,8 @@ pub struct ServerLimits {
     pub keep_alive: Duration,
     /// Lifetime of a legacy session. Default one day.
     pub session_time: Duration,
-    /// Maximum number of legacy sessions with a log level or subscriptions; further ones get HTTP 503. As many ended
-    /// sessions are remembered. Default 65,536.
+    /// Maximum number of legacy sessions with a log level or subscriptions; further ones get HTTP 503. The same number
+    /// of ended sessions is remembered. Default 65,536.
     pub sessions: usize,
     /// Maximum number of such sessions of one caller. Default 8192.
     pub sessions_each: usize,
@@ -89,8 +89,7 @@ pub struct ServerLimits {
     /// Maximum size of these URIs for one caller, in bytes. Default 8 MiB.
     pub session_bytes_each: usize,
     /// Time after the end of a call for which its broken stream in a legacy session can be resumed. An anonymous client must
-    /// resume within this time also while the call runs.
-    /// Default one minute.
+    /// resume within this time also while the call runs. Default one minute.
     pub resume_time: Duration,
     /// Maximum size of the events kept for one such stream, in bytes. Default 1 MiB.
     pub resume_bytes: usize,

@@ -65,7 +65,7 @@ impl LiveCalls {
 
     /// Waits until no call can need an answer.
     pub(crate) async fn all_answered(&self) {
-        // The sender is not dropped meanwhile.
+        // Cannot fail: `self` owns the sender.
         let _ = self.unanswered.subscribe().wait_for(|n| *n == 0).await;
     }
 
@@ -119,6 +119,7 @@ impl LiveCalls {
         }
     }
 
+    /// Takes a permit to keep the last reply of a call for repeated requests.
     fn permit_to_keep(
         &self,
         parked: &ParkedCall,
@@ -146,14 +147,14 @@ impl LiveCalls {
             ));
         }
         let parked = match self.parked.lock().entry(context.flow) {
-            Entry::Occupied(other) => Err(other.get().clone()),
+            Entry::Occupied(existing) => Err(existing.get().clone()),
             Entry::Vacant(entry) => {
                 Ok(entry.insert(ParkedCall::new(sender, record.take())).clone())
             }
         };
         let parked = match parked {
             Ok(parked) => parked,
-            Err(other) => return attach_repeated(&other),
+            Err(existing) => return attach_repeated(&existing),
         };
         let mut attached = attach_repeated(&parked)?;
         attached.cancels_call_on_drop = !has_call_id;
@@ -250,11 +251,11 @@ pub(super) fn shutting_down() -> RpcError {
     )
 }
 
-/// The error for a call that lost its place to another caller.
-pub(super) fn gave_way() -> RpcError {
+/// The error for an idle call that was cancelled to free its permit for another caller.
+pub(super) fn evicted() -> RpcError {
     RpcError::call_over(
-        "the call was cancelled because other callers needed its place on this instance: of the anonymous caller with the \
-         most calls, it waited longest; its effects so far remain; call the tool again",
+        "the call was cancelled to make room for other callers: of the anonymous caller with the most calls, it waited \
+         longest; its effects so far remain; call the tool again",
     )
 }
 

@@ -19,7 +19,7 @@ pub(super) struct FirstRequests {
     done: Notify,
 }
 
-/// A first request in progress: until its call is parked or another request is known to start it.
+/// A first request in progress. Drop it when its call is parked, or when another request starts the call.
 pub(crate) struct FirstRequest {
     calls: Arc<LiveCalls>,
     flow: FlowId,

@@ -13,7 +13,7 @@
 //! A handler in the explicit style, which returns `Incomplete`, runs again when all its asks are answered.
 
 use super::answers::{AnswerSender, LiveAnswer};
-use super::calls::{Closed, LiveCalls, UnansweredCall, gave_way, shutting_down};
+use super::calls::{Closed, LiveCalls, UnansweredCall, evicted, shutting_down};
 use crate::limits::{LivePermit, Permit};
 use crate::rounds::LiveSpec;
 use crate::tasks::{CallPermit, CreatedTask, Creating, TaskSeed};
@@ -40,7 +40,7 @@ pub(crate) enum LiveEvent {
     Idle,
     /// The handler called `detach`.
     Detach,
-    /// The handler ended with this event.
+    /// The handler ended.
     Ended(Box<End>),
     /// A test crashed the flow.
     Crashed,
@@ -62,17 +62,16 @@ pub(crate) struct LiveFlow {
     flow: Flow,
     answers: Option<mpsc::Receiver<LiveAnswer>>,
     explicit: Option<ExplicitWait>,
-    /// The last event, reported after the notes that precede it.
-    last: Option<Event>,
+    /// An event that is reported after the notes that precede it.
+    deferred: Option<Event>,
     /// The work of earlier runs of a handler in the explicit style.
     earlier_stats: Stats,
     timer: Timer,
     /// When an idle call is cancelled.
     call_deadline: Option<Instant>,
-    /// Wakes a call that waits for an answer when no connection is accepted any more.
+    /// Wakes a call that waits for an answer once the instance stops accepting connections.
     closed: Option<Closed>,
-    /// A draining instance accepts connections while there is such a call. Set with the first ask in a legacy session, where
-    /// most calls do not ask.
+    /// While this exists, a draining instance accepts connections. A call of a legacy session creates it with its first ask.
     unanswered: Option<UnansweredCall>,
     /// When a busy handler must be idle or done.
     round_deadline: Option<Instant>,
@@ -101,7 +100,7 @@ impl LiveFlow {
             spec,
             answers: None,
             explicit: None,
-            last: None,
+            deferred: None,
             earlier_stats: Stats::default(),
             timer: Timer::default(),
             call_deadline: Instant::now().checked_add(calls.services.limits.live_time),
@@ -135,8 +134,8 @@ impl LiveFlow {
         }
     }
 
-    #[cfg(feature = "testing")]
     /// Makes the flow crash after this many polls of its asks and steps. For tests.
+    #[cfg(feature = "testing")]
     pub(crate) fn crash_after(&mut self, polls: u32) {
         self.flow.crash_after(polls);
     }
@@ -164,7 +163,7 @@ impl LiveFlow {
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LiveEvent> {
         loop {
-            match self.last.take() {
+            match self.deferred.take() {
                 Some(Event::Write(write)) => match self.take_write(*write) {
                     Some(event) => return Poll::Ready(event),
                     None => continue,
@@ -204,7 +203,7 @@ impl LiveFlow {
                 Poll::Ready(event) => event,
             };
             let notes = self.flow.take_notes();
-            self.last = Some(event);
+            self.deferred = Some(event);
             if !notes.is_empty() {
                 return Poll::Ready(LiveEvent::Notes(notes));
             }
@@ -242,13 +241,13 @@ impl LiveFlow {
             match answers.poll_recv(cx) {
                 Poll::Pending => break,
                 Poll::Ready(None) => self.answers = None,
-                Poll::Ready(Some(answer)) => self.take(answer)?,
+                Poll::Ready(Some(answer)) => self.take_answer(answer)?,
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, answer: LiveAnswer) -> Result<(), AskError> {
+    fn take_answer(&mut self, answer: LiveAnswer) -> Result<(), AskError> {
         let LiveAnswer { key, answer, bytes } = answer;
         self.live.stop_waiting();
         self.live.merge(bytes);
@@ -305,15 +304,15 @@ impl LiveFlow {
 
     /// The error that ends an idle call, if it must end.
     fn cancel_reason(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<RpcError> {
-        let asks = self.explicit.is_some() || self.flow.has_open_asks();
+        let has_asks = self.explicit.is_some() || self.flow.has_open_asks();
         if self.call_deadline.is_some_and(|at| at <= now) {
-            return Some(timed_out(self.calls.services.limits.live_time, asks));
+            return Some(timed_out(self.calls.services.limits.live_time, has_asks));
         }
-        if !asks {
+        if !has_asks {
             return None;
         }
         if self.live.wait(cx) {
-            return Some(gave_way());
+            return Some(evicted());
         }
         let calls = &self.calls;
         self.unanswered
@@ -325,8 +324,8 @@ impl LiveFlow {
     /// Ends a busy handler whose time limit has passed.
     fn check_round_time(&mut self, now: Instant) -> Option<LiveEvent> {
         if self.round_deadline.is_none() {
-            let own = self.spec.flow.target.round_time();
-            let limit = own.unwrap_or(self.calls.services.limits.round_time);
+            let round_time = self.spec.flow.target.round_time();
+            let limit = round_time.unwrap_or(self.calls.services.limits.round_time);
             self.round_deadline = now.checked_add(limit);
         }
         self.round_deadline.filter(|until| *until <= now)?;
@@ -352,8 +351,8 @@ fn bytes_of(asks: &[(String, Ask)]) -> usize {
     3 * asks.iter().map(text).sum::<usize>()
 }
 
-fn timed_out(limit: Duration, asks: bool) -> RpcError {
-    let why = match asks {
+fn timed_out(limit: Duration, has_asks: bool) -> RpcError {
+    let why = match has_asks {
         true => "no answer arrived",
         false => "it did not finish",
     };

@@ -70,7 +70,7 @@ struct ParkedState {
     round: u32,
     /// Whether a request of the current round arrived.
     has_request: bool,
-    /// When it arrived, if its client supports tasks.
+    /// When that request arrived, if its client supports tasks.
     task_from: Option<Instant>,
     open: Vec<(String, Ask)>,
     /// The reply of the previous round, or of the whole call.

@@ -174,7 +174,7 @@ impl Refusal {
 
 /// The method of a request that is not a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Other {
+pub(crate) enum NonCall {
     List(Listing),
     Discover,
     Complete,
@@ -187,7 +187,7 @@ pub(crate) enum Other {
     Unsubscribe,
 }
 
-impl Other {
+impl NonCall {
     /// The request with this method, if legacy sessions have it.
     pub(crate) fn of_legacy(method: &str) -> Option<Self> {
         let request = Self::ALL.iter().copied().find(|it| it.name() == method);
@@ -228,7 +228,7 @@ labels! {
     CallKind: &KINDS, CallKind::method;
     LiveCallEvent: Self::VARIANTS, Into::into;
     OpenError: Self::VARIANTS, Into::into;
-    Other: &[
+    NonCall: &[
         Self::List(Listing::Tools),
         Self::List(Listing::Prompts),
         Self::List(Listing::Resources),
@@ -244,7 +244,7 @@ labels! {
         Self::SetLevel,
         Self::Subscribe,
         Self::Unsubscribe,
-    ], Other::method;
+    ], NonCall::method;
     RoundLabel: Self::VARIANTS, Into::into;
     Refusal: Self::VARIANTS, Into::into;
     TaskEvent: Self::VARIANTS, Into::into;
@@ -267,7 +267,7 @@ mod tests {
         check::<RoundLabel>();
         check::<Refusal>();
         check::<CallKind>();
-        check::<Other>();
+        check::<NonCall>();
         check::<TaskEvent>();
         check::<LiveCallEvent>();
         check::<AskKind>();

@@ -33,15 +33,16 @@ impl TargetCounts {
 /// The counters of all entries. The counters of removed entries are kept until the limit of names is reached.
 #[derive(Debug)]
 pub(super) struct Targets {
-    named: Mutex<BTreeMap<(usize, String), Arc<TargetCounts>>>,
-    others: [Arc<TargetCounts>; KINDS.len()],
+    by_name: Mutex<BTreeMap<(usize, String), Arc<TargetCounts>>>,
+    /// For names beyond the limit and unregistered names.
+    shared: [Arc<TargetCounts>; KINDS.len()],
 }
 
 impl Default for Targets {
     fn default() -> Self {
         Self {
-            named: Mutex::default(),
-            others: KINDS.map(|kind| TargetCounts::new(kind, "")),
+            by_name: Mutex::default(),
+            shared: KINDS.map(|kind| TargetCounts::new(kind, "")),
         }
     }
 }
@@ -49,39 +50,44 @@ impl Default for Targets {
 impl Targets {
     /// The counters of this name, or the shared ones if the limit of names is reached.
     pub(super) fn get(&self, kind: CallKind, name: &str) -> Arc<TargetCounts> {
-        let other = &self.others[kind.index()];
+        let shared = &self.shared[kind.index()];
         if name.is_empty() {
-            return other.clone();
+            return shared.clone();
         }
-        let mut named = self.named.lock();
+        let mut by_name = self.by_name.lock();
         let key = (kind.index(), name.to_owned());
-        if let Some(counts) = named.get(&key) {
+        if let Some(counts) = by_name.get(&key) {
             return counts.clone();
         }
-        if named.len() >= MAX_NAMES {
+        if by_name.len() >= MAX_NAMES {
             // Only this map still refers to the counters of removed entries.
-            named.retain(|_, counts| Arc::strong_count(counts) > 1);
+            by_name.retain(|_, counts| Arc::strong_count(counts) > 1);
         }
-        if named.len() >= MAX_NAMES {
-            return other.clone();
+        if by_name.len() >= MAX_NAMES {
+            return shared.clone();
         }
         let counts = TargetCounts::new(kind, name);
-        named.insert(key, counts.clone());
+        by_name.insert(key, counts.clone());
         counts
     }
 
-    pub(super) fn or_other<'a>(
+    pub(super) fn or_shared<'a>(
         &'a self,
         kind: CallKind,
         counts: Option<&'a TargetCounts>,
     ) -> &'a TargetCounts {
-        counts.unwrap_or(&self.others[kind.index()])
+        counts.unwrap_or(&self.shared[kind.index()])
     }
 
     /// All counters, grouped by method: first the shared ones, then by name.
     pub(super) fn all(&self) -> Vec<Arc<TargetCounts>> {
-        let named = self.named.lock();
-        let mut all: Vec<_> = self.others.iter().chain(named.values()).cloned().collect();
+        let by_name = self.by_name.lock();
+        let mut all: Vec<_> = self
+            .shared
+            .iter()
+            .chain(by_name.values())
+            .cloned()
+            .collect();
         all.sort_by_key(|counts| counts.kind.index());
         all
     }

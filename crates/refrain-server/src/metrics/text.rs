@@ -26,10 +26,10 @@ impl Server {
     /// ```
     pub fn metrics_text(&self) -> String {
         let services = &self.0.services;
-        let mut own = Registry::default();
-        own.register_collector(Box::new(services.metrics.clone()));
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(services.metrics.clone()));
         let mut text = String::new();
-        encode_registry(&mut text, &own).expect("writing to a string cannot fail");
+        encode_registry(&mut text, &registry).expect("writing to a string cannot fail");
         for registry in &services.registries {
             let length = text.len();
             // A collector of the program may fail.
@@ -101,7 +101,7 @@ impl Metrics {
 
     fn encode_counters(&self, out: &mut Families<'_>) -> fmt::Result {
         let help = "Requests other than calls, by method.";
-        out.counts("refrain_other_requests", help, "method", &self.others)?;
+        out.counts("refrain_other_requests", help, "method", &self.non_calls)?;
         let help = "Asks sent to clients, by kind.";
         out.counts("refrain_asks", help, "kind", &self.asks)?;
         let help = "Rejected tokens, by reason.";

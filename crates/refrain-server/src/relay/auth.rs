@@ -34,16 +34,10 @@ pub(crate) struct RelayClaims {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayAuthError {
-    #[error("malformed base64url")]
-    Encoding,
-    #[error("seal: {0}")]
-    Seal(#[from] OpenError),
-    #[error("malformed content")]
-    Content,
+    #[error(transparent)]
+    Open(#[from] OpenError),
     #[error("for another instance")]
     OtherInstance,
-    #[error("expired")]
-    Expired,
 }
 
 impl RelayClaims {

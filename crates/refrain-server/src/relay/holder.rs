@@ -1,4 +1,4 @@
-//! Instances: one that holds calls or sessions, and the receiver of a relayed request.
+//! Names of instances: the holder of calls and sessions, and the receiver of a relayed request.
 
 use crate::auth::url::{HttpUrlError, SafeUrl};
 use crate::builder::BuildError;
@@ -52,13 +52,13 @@ impl Holder {
 
 /// Checks the URL of an instance.
 pub(super) fn check_url(url: &str) -> Result<(), HttpUrlError> {
-    let web = SafeUrl::parse_private(url)?;
+    let parsed = SafeUrl::parse_private(url)?;
     if url.len() > MAX_URL_BYTES {
         return Err(HttpUrlError::TooLong {
             limit: MAX_URL_BYTES,
         });
     }
-    match web.tls {
+    match parsed.tls {
         true => check_tls(),
         false => Ok(()),
     }
@@ -69,7 +69,7 @@ pub(super) fn check_url(url: &str) -> Result<(), HttpUrlError> {
 pub(crate) enum Receiver {
     /// The process that holds a call, a session or the state of a handle.
     Holder(Holder),
-    /// The process at the URL of a peer, whichever it is.
+    /// Any process at the URL of a peer.
     Peer(Arc<str>),
 }
 
@@ -89,7 +89,7 @@ impl Receiver {
         }
     }
 
-    /// Whether a response with this id of an instance is from the receiver.
+    /// Whether a response with this `Refrain-Instance` header is from the receiver.
     pub(super) fn is_sender(&self, instance: Option<&HeaderValue>) -> bool {
         match self {
             Self::Holder(holder) => {

@@ -82,13 +82,13 @@ impl RelayStream {
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             match self {
-                Self::Open(body, last) => match (ready!(body.poll_next(cx)), last.take()) {
-                    (Some(Ok(chunk)), taken) => {
-                        *last = taken;
-                        return Poll::Ready(Some(chunk));
+                Self::Open(body, last) => match ready!(body.poll_next(cx)) {
+                    Some(Ok(chunk)) => return Poll::Ready(Some(chunk)),
+                    Some(Err(error)) => {
+                        let last = last.take().map(|last| last(error));
+                        *self = last.map_or(Self::Ended, Self::Interrupted);
                     }
-                    (Some(Err(error)), Some(last)) => *self = Self::Interrupted(last(error)),
-                    _ => *self = Self::Ended,
+                    None => *self = Self::Ended,
                 },
                 Self::Interrupted(last) => {
                     let message = ready!(last.as_mut().poll(cx));

@@ -3,9 +3,8 @@
 use super::round::HomeEvent;
 use super::target::Target;
 use super::{Rounds, reply_of};
-
 use crate::limits::Permit;
-use crate::tasks::{Creating, DetachReason, TaskSeed, cannot_create, store_error};
+use crate::tasks::{Creating, DetachReason, TaskSeed, creation_error, store_error};
 use crate::timer::{Timer, instant_of};
 use refrain_core::{Binding, Event, Flow, Note, Suspension, limited_event};
 use refrain_store::StoreError;
@@ -186,8 +185,8 @@ impl ClientFlow {
             return Poll::Ready(ClientTurn::Notes(notes));
         }
         let wake = instant_of(self.flow.wake_at(), &*rounds.services.source, now);
-        let first = [deadlines.limit, deadlines.task, wake];
-        deadlines.timer.set(first, cx);
+        let times = [deadlines.limit, deadlines.task, wake];
+        deadlines.timer.set(times, cx);
         Poll::Pending
     }
 
@@ -261,7 +260,7 @@ impl ClientFlow {
 
     /// Handles a failed task creation. `None`: the flow continues without a task.
     fn creation_failed(&mut self, error: &StoreError, why: DetachReason) -> Option<HomeEvent> {
-        let error = cannot_create(error);
+        let error = creation_error(error);
         match why {
             DetachReason::Tool => return Some(HomeEvent::Reply(Reply::Error(error))),
             DetachReason::Handler => self.flow.reject_detach(error.message.into_owned()),

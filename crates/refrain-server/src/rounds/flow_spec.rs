@@ -49,7 +49,7 @@ pub(crate) struct LiveSpec {
 }
 
 impl LiveSpec {
-    /// Keeps the arguments that `parse_value` has accepted.
+    /// `parse_value` must have accepted the arguments.
     pub(super) fn new(flow: FlowSpec<'static>, arguments: Option<Box<RawValue>>) -> Self {
         Self { flow, arguments }
     }
@@ -146,12 +146,12 @@ fn run_handler(
     mut arguments: Value,
 ) -> HandlerFuture {
     target.entry().text_fields.convert(&mut arguments);
-    let run = HandlerInput {
+    let input = HandlerInput {
         flows,
         arguments,
         to: target.reply_to(name),
     };
-    let started = catch_unwind(AssertUnwindSafe(|| (target.entry().start)(cx, run)));
+    let started = catch_unwind(AssertUnwindSafe(|| (target.entry().start)(cx, input)));
     let reason = match started {
         Ok(Ok(future)) => return future,
         Ok(Err(reason)) => Excerpt(reason),

@@ -6,7 +6,7 @@ use super::start::OpenedFlow;
 use super::{RoundRejection, TokenSource};
 use crate::live::{call_gone, held_elsewhere};
 use crate::metrics::LiveCallEvent;
-use crate::relay::{Holder, PendingRelay, RelayPurpose};
+use crate::relay::{Holder, PendingRelay, Receiver, RelayPurpose};
 use refrain_core::{OpenError, Sealer, Snapshot, Start, limited_event};
 use refrain_wire::{Capability, RpcError};
 
@@ -20,7 +20,7 @@ pub(super) enum OpenedCall<'a> {
     Flow(OpenedFlow<'a>),
     /// The flow is parked on this instance.
     Attached(AttachedCall<'a>),
-    /// The flow is parked on another instance.
+    /// Another instance holds the flow or must run it.
     Relay(Box<PendingRelay>),
 }
 
@@ -32,17 +32,22 @@ impl<'a> AdmittedCall<'a> {
         if let Some(token) = state.filter(|token| Sealer::is_live_token(token)) {
             return self.open_live(token);
         }
-        let call = match self.target.entry().pin {
-            None => self,
-            Some(_) => match self.route()? {
-                Ok(call) => call,
-                Err(relay) => return Ok(relay),
-            },
-        };
-        match state {
-            None => call.open_first(),
-            Some(token) => call.open_token(token),
+        if let Some((to, purpose)) = self.receiver()? {
+            return Ok(self.relay(to, purpose));
         }
+        match state {
+            None => self.open_first(),
+            Some(token) => self.open_token(token),
+        }
+    }
+
+    fn relay(self, to: Receiver, purpose: RelayPurpose) -> OpenedCall<'a> {
+        OpenedCall::Relay(Box::new(PendingRelay {
+            permit: Some(self.permit),
+            to,
+            purpose,
+            caller: self.caller,
+        }))
     }
 
     /// A first request, or its repetition under the same call id.
@@ -91,12 +96,7 @@ impl<'a> AdmittedCall<'a> {
         match Holder::parse(&token.holder) {
             Some(holder) if rounds.relay.is_own(&holder) => {}
             Some(holder) if rounds.relay.can_reach(&holder) => {
-                return Ok(OpenedCall::Relay(Box::new(PendingRelay {
-                    permit: Some(self.permit),
-                    to: holder.into(),
-                    purpose: RelayPurpose::Held,
-                    caller: self.caller,
-                })));
+                return Ok(self.relay(holder.into(), RelayPurpose::Held));
             }
             // An earlier process at this instance's URL held the call.
             Some(holder) if holder.url.is_some() => {

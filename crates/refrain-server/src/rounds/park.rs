@@ -23,7 +23,7 @@ impl Round {
     /// Cancels the whole call: a parked handler ends together with this request.
     pub(crate) fn cancel_call(&mut self) {
         if let RoundState::Running(FlowHome::Parked { attached, .. }) = &mut self.state {
-            attached.cancel_on_drop();
+            attached.cancels_call_on_drop = true;
         }
     }
 

@@ -1,11 +1,10 @@
-//! Calls that a certain instance must run: the one of their caller, or the one that made their handle.
+//! Pinned calls: the caller or a handle in the arguments determines the instance that must run them.
 
 use super::admit::{AdmittedCall, invalid_arguments};
-use super::open::OpenedCall;
 use super::{Home, RoundRejection};
 use crate::catalog::Pin;
 use crate::handles::HandleError;
-use crate::relay::{PendingRelay, Receiver, RelayPurpose};
+use crate::relay::{Receiver, RelayPurpose};
 use refrain_wire::{Reply, ToolResult};
 use serde_json::Value;
 
@@ -14,22 +13,10 @@ pub(crate) fn state_lost() -> Reply {
     Reply::of_tool(ToolResult::error(HandleError::Lost.to_string()))
 }
 
-impl<'a> AdmittedCall<'a> {
-    /// Relays the call if another instance must run it. Otherwise continues with it.
-    pub(super) fn route(self) -> Result<Result<Self, OpenedCall<'a>>, RoundRejection> {
-        let Some((to, purpose)) = self.receiver()? else {
-            return Ok(Ok(self));
-        };
-        Ok(Err(OpenedCall::Relay(Box::new(PendingRelay {
-            permit: Some(self.permit),
-            to,
-            purpose,
-            caller: self.caller,
-        }))))
-    }
-
-    /// The other instance that must run the call.
-    fn receiver(&self) -> Result<Option<(Receiver, RelayPurpose)>, RoundRejection> {
+impl AdmittedCall<'_> {
+    /// The other instance that must run the call. `None`: this instance may run it.
+    #[inline]
+    pub(super) fn receiver(&self) -> Result<Option<(Receiver, RelayPurpose)>, RoundRejection> {
         let (rounds, principal) = (self.rounds, &self.caller.principal);
         // A legacy session keeps its calls on its holder.
         let can_relay = self.can_relay && matches!(self.home, Home::Client);
@@ -47,8 +34,8 @@ impl<'a> AdmittedCall<'a> {
                     return Ok(None);
                 };
                 let opened = rounds.services.open_handle(principal, handle);
-                let holder = opened.map_err(|error| self.invalid_handle(argument, &error))?;
-                let holder = holder.holder;
+                let opened = opened.map_err(|error| self.invalid_handle(argument, &error))?;
+                let holder = opened.holder;
                 if rounds.relay.is_own(&holder) {
                     return Ok(None);
                 }

@@ -148,8 +148,8 @@ impl Round {
         self.progress_token.as_deref()
     }
 
-    #[cfg(feature = "testing")]
     /// Makes the round crash after this many polls of its asks and steps. For tests.
+    #[cfg(feature = "testing")]
     pub fn crash_after(&mut self, polls: u32) {
         match &mut self.state {
             RoundState::Claiming(_, flow) => match &mut **flow {
@@ -211,11 +211,11 @@ impl Round {
             let event = match &mut self.state {
                 RoundState::Claiming(claim, _) => {
                     let claimed = ready!(claim.poll(cx));
-                    self.claimed(claimed)
+                    self.handle_claim(claimed)
                 }
                 RoundState::Running(home) => {
                     let event = ready!(home.poll(&self.rounds, self.kind, cx));
-                    self.handle(event)
+                    self.handle_event(event)
                 }
                 RoundState::Recording(reply) => {
                     let reply = ready!(reply.as_mut().poll(cx));
@@ -231,7 +231,7 @@ impl Round {
     }
 
     /// Handles the result of the claim. `None`: the round continues.
-    fn claimed(&mut self, claimed: Result<ClaimResult, LogError>) -> Option<RoundEvent> {
+    fn handle_claim(&mut self, claimed: Result<ClaimResult, LogError>) -> Option<RoundEvent> {
         let RoundState::Claiming(_, flow) = std::mem::replace(&mut self.state, RoundState::Ended)
         else {
             return None;
@@ -278,7 +278,7 @@ impl Round {
     }
 
     /// Handles an event of the flow. `None`: the round continues.
-    fn handle(&mut self, event: HomeEvent) -> Option<RoundEvent> {
+    fn handle_event(&mut self, event: HomeEvent) -> Option<RoundEvent> {
         match event {
             HomeEvent::Notes(notes) => Some(RoundEvent::Notes(notes)),
             HomeEvent::Asks { asks, withdrawn } => Some(RoundEvent::Asks { asks, withdrawn }),

@@ -3,11 +3,8 @@
 //! A value opens only for the server and the record that it was sealed for. Other values are rejected: otherwise anyone
 //! with write access to the log could replace a reply.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use refrain_core::{
-    LogError, LogFuture, LogKey, OpenError, RecordState, ReplayLog, Retention, Sealer,
-};
+use crate::services::{open_text, seal_text};
+use refrain_core::{LogError, LogFuture, LogKey, RecordState, ReplayLog, Retention, Sealer};
 use std::sync::Arc;
 
 pub(crate) struct SealedLog {
@@ -20,22 +17,19 @@ impl SealedLog {
         Self { log, sealer }
     }
 
-    fn context(&self, key: &LogKey) -> Vec<u8> {
+    fn binding(&self, key: &LogKey) -> Vec<u8> {
         let audience = &self.sealer.options().audience;
         let (length, flow, name) = (audience.len(), key.flow(), key.name());
         format!("replay log of {length}:{audience} flow {flow} work {name}").into_bytes()
     }
 
     fn seal(&self, key: &LogKey, value: &str) -> String {
-        let sealed = self.sealer.seal_bytes(&self.context(key), value.as_bytes());
-        URL_SAFE_NO_PAD.encode(sealed)
+        seal_text(&self.sealer, &self.binding(key), value.as_bytes())
     }
 
     fn open(&self, key: &LogKey, value: &str) -> Result<String, LogError> {
         let unreadable = |source| LogError::Unreadable { source };
-        let sealed = URL_SAFE_NO_PAD.decode(value);
-        let sealed = sealed.map_err(|_| unreadable(OpenError::Encoding.into()))?;
-        let opened = self.sealer.open_bytes(&self.context(key), sealed);
+        let opened = open_text(&self.sealer, &self.binding(key), value);
         let opened = opened.map_err(|error| unreadable(error.into()))?;
         String::from_utf8(opened).map_err(|error| unreadable(error.into()))
     }

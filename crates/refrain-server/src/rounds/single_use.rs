@@ -74,7 +74,7 @@ impl ReplayClaim {
     }
 
     /// Claims the first round of a live call.
-    pub(super) fn parking(calls: &Arc<LiveCalls>, record: &ReplayRecord, keep: Retention) -> Self {
+    pub(super) fn for_live(calls: &Arc<LiveCalls>, record: &ReplayRecord, keep: Retention) -> Self {
         let calls = calls.clone();
         let ReplayRecord { log, key } = record.clone();
         let claiming = async move {
@@ -125,7 +125,7 @@ impl Drop for ReplayClaim {
     }
 }
 
-/// Whether the round counts as run. It does not if the client lacks a capability, or a resource is in use.
+/// Whether the round counts as run. It does not if the client lacks a capability or the handler reports a busy resource.
 pub(crate) fn counts_as_run(reply: &Reply) -> bool {
     match reply {
         Reply::Error(error) => error.code != ErrorCode::MissingCapability,

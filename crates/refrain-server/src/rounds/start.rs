@@ -51,7 +51,7 @@ impl OpenedFlow<'_> {
         let claim = record.as_ref().map(|record| {
             let keep = Retention::for_flow(rounds.services.source.unix_seconds(), deadline);
             match flow {
-                NewFlow::Live(_) => ReplayClaim::parking(&rounds.live, record, keep),
+                NewFlow::Live(_) => ReplayClaim::for_live(&rounds.live, record, keep),
                 NewFlow::Client(_) | NewFlow::Session(_) => ReplayClaim::new(record, keep),
             }
         });
@@ -103,13 +103,9 @@ impl OpenedFlow<'_> {
         let target = admitted.target.clone();
         let name = Cow::Borrowed(&*call.target);
         let notes = Subscribed::by(call);
-        let FlowInput {
-            spec,
-            arguments,
-            permit,
-            binding,
-        } = admitted.into_input(name, notes, seed.is_some());
-        let flow = span.in_scope(|| rounds.flows.start(spec, arguments, start));
+        let input = admitted.into_input(name, notes, seed.is_some());
+        let flow = span.in_scope(|| rounds.flows.start(input.spec, input.arguments, start));
+        let (binding, permit) = (input.binding, input.permit);
         Ok(NewFlow::Client(ClientFlow::new(
             flow, target, binding, seed, permit,
         )))
@@ -120,14 +116,17 @@ impl OpenedFlow<'_> {
         let (rounds, call) = (admitted.rounds, admitted.call);
         admitted.check_task_required()?;
         let (input, live_permit) = admitted.into_live(Subscribed::by(call), None)?;
-        let LiveInput {
-            spec,
-            arguments,
-            permit,
-        } = input;
-        let permit = Some(permit);
-        let live = span
-            .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, permit, live_permit));
+        let (spec, permit) = (input.spec, Some(input.permit));
+        let live = span.in_scope(|| {
+            LiveFlow::new(
+                &rounds.live,
+                spec,
+                input.arguments,
+                start,
+                permit,
+                live_permit,
+            )
+        });
         Ok(NewFlow::Session(Box::new(SessionFlow { live })))
     }
 
@@ -153,11 +152,7 @@ impl OpenedFlow<'_> {
             log: Some(LogLevel::Debug),
         };
         let (input, live_permit) = admitted.into_live(notes, seed.as_deref())?;
-        let LiveInput {
-            spec,
-            arguments,
-            permit,
-        } = input;
+        let (spec, arguments) = (input.spec, input.arguments);
         let live = span
             .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, None, live_permit));
         Ok(NewFlow::Live(Box::new(LiveStart {
@@ -166,7 +161,7 @@ impl OpenedFlow<'_> {
             has_call_id: call.meta.call_id.is_some(),
             notes: Subscribed::by(call),
             seed,
-            permit,
+            permit: input.permit,
         })))
     }
 }
@@ -263,7 +258,7 @@ impl AdmittedCall<'_> {
     }
 }
 
-/// The size of the answers and the progress token that a call arrived with.
+/// The size of the answers and the progress token in a call.
 fn bytes_of(call: &Call<'_>) -> usize {
     let answers = call.answers.iter().flat_map(|answers| &answers.0);
     let answers = answers.map(|(key, raw)| key.len() + raw.get().len());
@@ -271,7 +266,7 @@ fn bytes_of(call: &Call<'_>) -> usize {
     answers.sum::<usize>() + token
 }
 
-/// The size of a parsed value in memory, about. A handler may keep its arguments until it ends.
+/// The approximate size of a parsed value in memory. A handler may keep its arguments until it ends.
 fn memory_of(value: &Value) -> usize {
     const ENTRY: usize = 2 * size_of::<String>() + size_of::<usize>();
     size_of::<Value>()

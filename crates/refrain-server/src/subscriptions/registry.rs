@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 pub(super) const STOPPING: &str = "the server is shutting down: subscribe again";
-const GAVE_WAY: &str = "this subscription was ended for other callers, because its anonymous caller had the most: subscribe \
-     again later";
+const EVICTED: &str = "this subscription was ended to make room for other callers, because its anonymous caller had the most: \
+     subscribe again later";
 
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -65,11 +65,11 @@ impl Registry {
         Ok(Subscription::new(self.clone(), listener, tasks))
     }
 
-    /// Takes a permit. If the limit is reached because of other callers, the anonymous caller with the most subscriptions
-    /// loses its oldest one.
+    /// Takes a permit. If other callers use up the limit, evicts the oldest subscription of the anonymous caller with the
+    /// most.
     fn acquire(&self, listeners: &Listeners, key: &LimitKey) -> Result<Permit, LimitReached> {
         let reached = match self.limiter.acquire(key.clone()) {
-            Err(reached) if reached.is_due_to_others() => reached,
+            Err(reached) if reached.is_caused_by_others() => reached,
             acquired => return acquired,
         };
         let largest = self.limiter.largest_anonymous(key, 1).ok_or(reached)?;
@@ -78,7 +78,7 @@ impl Registry {
         };
         let oldest = listeners.open.iter().find(is_of_largest).ok_or(reached)?;
         *oldest.permit.lock() = None;
-        oldest.end(GAVE_WAY);
+        oldest.end(EVICTED);
         self.limiter.acquire(key.clone())
     }
 
@@ -107,7 +107,7 @@ impl Registry {
     pub(crate) fn resource_updated(&self, uri: &str, is_allowed: impl Fn(&Caller) -> bool) {
         self.notify(|listener, pending| {
             let uris = listener.uris.iter().enumerate();
-            let mut matching = uris.filter(|(_, known)| *known == uri).peekable();
+            let mut matching = uris.filter(|(_, subscribed)| *subscribed == uri).peekable();
             if matching.peek().is_none() || !is_allowed(&listener.caller) {
                 return false;
             }
@@ -156,7 +156,7 @@ pub(super) struct Listener {
     /// The normalized URIs of the filter, in the same order.
     pub(super) uris: Vec<String>,
     pub(super) pending: Mutex<Pending>,
-    /// `None`: another caller needed it.
+    /// `None`: the subscription was evicted.
     permit: Mutex<Option<Permit>>,
 }
 

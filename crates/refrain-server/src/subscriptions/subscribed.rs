@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 
-/// How many subscriptions each URI has. The channel counts the changes of the set of URIs.
+/// The number of subscriptions of each URI. The channel counts the changes of the set of URIs.
 #[derive(Debug)]
 pub(super) struct UriCounts {
     counts: HashMap<String, usize>,
@@ -25,10 +25,7 @@ impl UriCounts {
     pub(super) fn add(&mut self, uris: &[String]) {
         let before = self.counts.len();
         for uri in uris {
-            match self.counts.get_mut(uri) {
-                Some(count) => *count += 1,
-                None => drop(self.counts.insert(uri.clone(), 1)),
-            }
+            *self.counts.entry(uri.clone()).or_default() += 1;
         }
         self.report(before);
     }

@@ -134,7 +134,7 @@ impl Subscription {
         change.map(write)
     }
 
-    /// The filter to acknowledge, with those of its tasks that exist.
+    /// The filter to acknowledge. It contains only tasks that exist.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Filter, RpcError>> {
         let mut filter = self.listener.filter.clone();
         if let Some(tasks) = &mut self.tasks {

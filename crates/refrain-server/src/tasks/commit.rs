@@ -66,7 +66,7 @@ impl Tasks {
 }
 
 impl Driver {
-    /// The commit for the end of an attempt: the outcome, an error or a retry.
+    /// The commit for the end of an attempt: a result, an error or a retry.
     pub(super) fn final_commit(&self, running: &RunningTask, end: End) -> Commit {
         let task = &self.held.lease.task;
         let owned = (task, &self.owner);
@@ -183,14 +183,14 @@ impl Driver {
     }
 
     /// Runs a store operation. Retries while the store is unavailable and the lease is held.
-    async fn retry_store<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, StoreError>
+    async fn retry_store<T, F>(&self, mut operation: impl FnMut() -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
         let mut is_logged = false;
         loop {
-            let error = match work().await {
+            let error = match operation().await {
                 Err(error) if !matches!(error, StoreError::Lost) => error,
                 done => return done,
             };

@@ -2,7 +2,7 @@
 
 use super::Tasks;
 use super::driver::{RunningTask, TaskTimers};
-use super::leases::TaskPlace;
+use super::leases::TaskSlot;
 use super::request::store_error;
 use super::sealing::TaskPart;
 use crate::catalog::RegisteredTool;
@@ -98,7 +98,7 @@ pub(crate) type Creating =
 pub(crate) struct CreatedTask {
     created: Creation,
     requested_at: Instant,
-    place: Option<TaskPlace>,
+    slot: Option<TaskSlot>,
     seed: TaskSeed,
     detachment: Detachment,
 }
@@ -123,7 +123,7 @@ impl Tasks {
         seed: &TaskSeed,
         flow: &mut Flow,
         detachment: &Detachment,
-        here: bool,
+        runs_here: bool,
     ) -> NewTask {
         let id = TaskId::new(self.services.random());
         let tool = &seed.tool.tool;
@@ -149,7 +149,7 @@ impl Tasks {
             status_message: flow.take_status(),
             ttl: seed.ttl.map_or(longest, |ttl| ttl.min(longest)),
             poll_interval: tool.task.poll_interval.unwrap_or(options.poll_interval),
-            claimed: here.then(|| (self.leases.worker.clone(), options.lease)),
+            claimed: runs_here.then(|| (self.leases.worker.clone(), options.lease)),
             id,
         }
     }
@@ -158,21 +158,21 @@ impl Tasks {
 impl TaskSeed {
     /// The number of bytes that the client sent and the seed keeps.
     pub(crate) fn held_bytes(&self) -> usize {
-        let kept = [&self.arguments, &self.extensions, &self.meta];
-        let kept = kept.into_iter().flatten();
-        kept.map(|raw| raw.get().len()).sum()
+        let parts = [&self.arguments, &self.extensions, &self.meta];
+        let parts = parts.into_iter().flatten();
+        parts.map(|raw| raw.get().len()).sum()
     }
 
-    /// Creates a task for the flow. If there is a place for it, this instance runs it, else it waits in the store.
+    /// Creates a task for the flow. If a slot is free, this instance runs the task. Otherwise it waits in the store.
     ///
-    /// A flow that `stays` runs here even without a place: it already runs, or is kept in memory. The permit of its call or
-    /// live call limits it, and it takes no place from the tasks of others.
-    pub(crate) fn create(self, flow: &mut Flow, stays: bool) -> Creating {
-        // Taken before the store is asked, so that tasks that are created at the same time count.
-        let place = self.tasks.try_place(&self.caller);
-        let here = stays || place.is_some();
+    /// With `runs_here`, the task runs here even without a slot, because its handler is already in memory. The permit of its
+    /// call limits it.
+    pub(crate) fn create(self, flow: &mut Flow, runs_here: bool) -> Creating {
+        // Taken before the store operation, so that tasks created concurrently count.
+        let slot = self.tasks.try_slot(&self.caller);
+        let runs_here = runs_here || slot.is_some();
         let detachment = flow.detachment();
-        let new = self.tasks.new_task(&self, flow, &detachment, here);
+        let new = self.tasks.new_task(&self, flow, &detachment, runs_here);
         let (tasks, caller) = (self.tasks.clone(), self.caller.clone());
         Box::pin(async move {
             let requested_at = Instant::now();
@@ -180,7 +180,7 @@ impl TaskSeed {
                 Ok(created) => Ok(CreatedTask {
                     created,
                     requested_at,
-                    place,
+                    slot,
                     seed: self,
                     detachment,
                 }),
@@ -208,13 +208,13 @@ impl CreatedTask {
                     let now = tasks.services.source.unix_seconds();
                     flow.become_task(&self.detachment, now.saturating_add(task.ttl.as_secs()));
                     let running = RunningTask {
-                        place: self.place,
+                        slot: self.slot,
                         is_live: seed.tool.tool.live,
                         tool: seed.tool,
                         owner: seed.owner,
                         flow,
                         attempt: 1,
-                        ends: Instant::now().checked_add(task.ttl),
+                        deadline: Instant::now().checked_add(task.ttl),
                         ttl: task.ttl,
                         timers: TaskTimers::default(),
                         _permit: Some(permit),
@@ -229,9 +229,7 @@ impl CreatedTask {
             None => Reply::Error(RpcError::internal("Internal error")),
         }
     }
-}
 
-impl CreatedTask {
     /// Cancels a new task in the background, because its call was cancelled in the meantime.
     pub(crate) fn abandon(self) {
         if let Creation::New(task, _) = self.created {
@@ -248,11 +246,11 @@ impl Tasks {
         let mut backoff = Backoff::new(FIRST_WAIT, Duration::from_secs(1));
         let mut retries = 0;
         loop {
-            let place = self.queue.enter(caller.clone()).await;
+            let permit = self.queue.acquire(caller.clone()).await;
             let created = self.store.create(new.clone()).await;
-            drop(place);
+            drop(permit);
             match created {
-                // Creation by an earlier attempt.
+                // An earlier attempt created it.
                 Ok(Creation::Existing(task)) if task.id == new.id => {
                     let (id, fence) = (new.id, 1);
                     let lease = new.claimed.map(|_| Lease { task: id, fence });
@@ -288,8 +286,8 @@ async fn cancel_orphan(store: Arc<dyn TaskStore>, id: TaskId, owner: Principal) 
     limited_event!(ERROR, task = ?id, "failed to cancel orphaned task");
 }
 
-/// The error for a call whose task could not be created.
-pub(crate) fn cannot_create(error: &StoreError) -> RpcError {
+/// Logs a failed task creation and returns the error for the call.
+pub(crate) fn creation_error(error: &StoreError) -> RpcError {
     if !matches!(error, StoreError::Quota(_)) {
         limited_event!(ERROR, %error, "failed to create task");
     }

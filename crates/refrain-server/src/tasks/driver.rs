@@ -4,7 +4,7 @@
 
 use super::commit::{LeaseLost, state_change};
 use super::failures::{expired, incomplete_live, journal_too_large, outcome_unknown};
-use super::leases::{HeldLease, TaskPlace};
+use super::leases::{HeldLease, TaskSlot};
 use super::sealing::TaskPart;
 use super::{CallPermit, Tasks};
 use crate::catalog::RegisteredTool;
@@ -30,11 +30,11 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) struct RunningTask {
     pub(super) tool: Arc<RegisteredTool>,
     pub(super) owner: Principal,
-    /// `None` if there was none for a flow that could not wait for one.
-    pub(super) place: Option<TaskPlace>,
+    /// `None` if no slot was free for a handler that was already in memory.
+    pub(super) slot: Option<TaskSlot>,
     pub(super) flow: Flow,
     pub(super) attempt: u32,
-    pub(super) ends: Option<Instant>,
+    pub(super) deadline: Option<Instant>,
     pub(super) ttl: Duration,
     pub(super) timers: TaskTimers,
     /// Whether the handler stays in memory until it ends, and never runs again.
@@ -75,7 +75,7 @@ impl Tasks {
                 tasks,
                 held,
                 owner: running.owner.clone(),
-                _place: running.place.take(),
+                _slot: running.slot.take(),
             };
             driver.run(running).await;
         };
@@ -87,7 +87,7 @@ pub(super) struct Driver {
     pub(super) tasks: Arc<Tasks>,
     pub(super) held: Arc<HeldLease>,
     pub(super) owner: Principal,
-    _place: Option<TaskPlace>,
+    _slot: Option<TaskSlot>,
     _runs: RunningTaskGuard,
     /// Kept alive for `State<Server>`.
     _server: Option<Server>,
@@ -209,7 +209,7 @@ impl Driver {
         let now = Instant::now();
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let status = running.timers.status.as_ref().map(|status| status.1);
-        if due(running.ends) {
+        if due(running.deadline) {
             return Poll::Ready(DriverTurn::Expired);
         }
         if due(status) {
@@ -223,7 +223,7 @@ impl Driver {
             return Poll::Ready(DriverTurn::Lingered);
         }
         let wake = running.flow.wake_at().map(|at| now + self.until(at));
-        let deadlines = [running.ends, status, linger, wake];
+        let deadlines = [running.deadline, status, linger, wake];
         let timer = &mut running.timers.timer;
         timer.set(deadlines.map(|at| at.map(Into::into)), cx);
         Poll::Pending

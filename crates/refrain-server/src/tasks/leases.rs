@@ -1,4 +1,4 @@
-//! The leases of an instance, one for each task that it runs, and the places that limit their number.
+//! The leases of an instance, one for each task that it runs, and the slots that limit the number of tasks.
 
 use crate::limits::quarter;
 use crate::timer::within;
@@ -22,10 +22,10 @@ pub(crate) struct Leases {
     pub(crate) worker: String,
     /// Maximum number of tasks.
     limit: usize,
-    /// Places that tasks of anonymous callers cannot use.
-    kept_for_principals: usize,
+    /// Slots that tasks of anonymous callers cannot use.
+    reserved_for_principals: usize,
     held: Mutex<HashMap<TaskId, Arc<HeldLease>>>,
-    places: Mutex<Places>,
+    slots: Mutex<Slots>,
     /// Whether a runtime task renews the leases.
     pub(super) is_renewing: AtomicBool,
     /// Notified when capacity may be freed, a wake-up is added or the last task ends.
@@ -37,27 +37,27 @@ pub(crate) struct Leases {
 }
 
 #[derive(Default)]
-struct Places {
+struct Slots {
     used: usize,
-    /// The used places of each account.
+    /// The used slots of each account.
     accounts: HashMap<Principal, usize>,
-    /// Places for the tasks of a claim whose accounts are not yet known.
+    /// Slots for the tasks of a claim whose accounts are not yet known.
     claiming: usize,
 }
 
-/// The place of a task of the account, from before the store is asked until the task leaves memory.
-pub(crate) struct TaskPlace {
+/// A slot for one task of the account. It is taken before the store operation and returned when the task leaves memory.
+pub(crate) struct TaskSlot {
     leases: Arc<Leases>,
     account: Principal,
 }
 
-/// Places for a claim, until its tasks have their own.
-pub(super) struct ClaimPlaces {
+/// Slots that are reserved for a claim, until its tasks have taken theirs.
+pub(super) struct ClaimedSlots {
     leases: Arc<Leases>,
     pub(super) capacity: Capacity,
 }
 
-/// What this instance can claim.
+/// The capacity of this instance for claims.
 pub(super) struct Capacity {
     /// The maximum number of tasks, for any distribution over their accounts.
     pub(super) most: usize,
@@ -80,15 +80,15 @@ pub(crate) struct HeldLease {
 }
 
 impl Leases {
-    /// With an authenticator, a quarter of the places is kept for tasks of authenticated callers.
+    /// With an authenticator, a quarter of the slots is reserved for tasks of authenticated callers.
     pub(crate) fn new(random: [u8; 4], limit: usize, has_authenticator: bool) -> Self {
         let random = u32::from_be_bytes(random);
         Self {
             worker: format!("{}-{random:08x}", std::process::id()),
             limit,
-            kept_for_principals: if has_authenticator { quarter(limit) } else { 0 },
+            reserved_for_principals: if has_authenticator { quarter(limit) } else { 0 },
             held: Mutex::default(),
-            places: Mutex::default(),
+            slots: Mutex::default(),
             is_renewing: AtomicBool::new(false),
             changed: Notify::new(),
             wakeups: Mutex::default(),
@@ -169,72 +169,72 @@ impl Leases {
         }
     }
 
-    /// The free places for tasks of an account, and those of them that accounts with running tasks leave to others.
-    fn free(&self, places: &Places, is_anonymous: bool) -> (usize, usize) {
-        let kept = match is_anonymous {
-            true => self.kept_for_principals,
+    /// The number of free slots for an account, and how many of them accounts with running tasks must leave to others.
+    fn free(&self, slots: &Slots, is_anonymous: bool) -> (usize, usize) {
+        let reserved = match is_anonymous {
+            true => self.reserved_for_principals,
             false => 0,
         };
-        let used = places.used + places.claiming;
-        let free = self.limit.saturating_sub(used + kept);
-        (free, quarter(self.limit - kept))
+        let used = slots.used + slots.claiming;
+        let free = self.limit.saturating_sub(used + reserved);
+        (free, quarter(self.limit - reserved))
     }
 
-    /// A place for another task of the account, if there is one. An account has fewer tasks than there are free places: one
-    /// gets half of the places, two get a third each. The last quarter is for accounts without a running task.
-    pub(super) fn try_place(self: &Arc<Self>, account: &Principal) -> Option<TaskPlace> {
-        let mut places = self.places.lock();
-        let count = places.accounts.get(account).copied().unwrap_or(0);
-        let (free, left) = self.free(&places, is_anonymous_account(account));
-        // All tasks of a claim may be of this account.
-        let free_for_account = free.saturating_sub(places.claiming);
-        if count >= free_for_account || !has_place((free, left), count) {
+    /// Takes a slot for another task of the account, which must have fewer running tasks than slots are free. So one account
+    /// gets half of the slots, and two get a third each. The last quarter is for accounts without a running task.
+    pub(super) fn try_slot(self: &Arc<Self>, account: &Principal) -> Option<TaskSlot> {
+        let mut slots = self.slots.lock();
+        let count = slots.accounts.get(account).copied().unwrap_or(0);
+        let (free, left) = self.free(&slots, is_anonymous_account(account));
+        // All tasks of a pending claim may belong to this account.
+        let free_for_account = free.saturating_sub(slots.claiming);
+        if count >= free_for_account || !has_slot((free, left), count) {
             return None;
         }
-        places.add(account);
-        drop(places);
-        Some(self.place_of(account))
+        slots.add(account);
+        drop(slots);
+        Some(self.slot_of(account))
     }
 
-    /// The place of a claimed task. The claim kept to the limit.
-    pub(super) fn take_place(self: &Arc<Self>, account: &Principal) -> TaskPlace {
-        self.places.lock().add(account);
-        self.place_of(account)
+    /// Takes the slot of a claimed task. `claim_slots` has already checked the limit.
+    pub(super) fn take_slot(self: &Arc<Self>, account: &Principal) -> TaskSlot {
+        self.slots.lock().add(account);
+        self.slot_of(account)
     }
 
-    fn place_of(self: &Arc<Self>, account: &Principal) -> TaskPlace {
-        TaskPlace {
+    fn slot_of(self: &Arc<Self>, account: &Principal) -> TaskSlot {
+        TaskSlot {
             leases: self.clone(),
             account: account.clone(),
         }
     }
 
-    /// Places for a claim of at most this many tasks. `None` if there are none.
-    pub(super) fn claim_places(self: &Arc<Self>, most: usize) -> Option<ClaimPlaces> {
-        let mut places = self.places.lock();
-        let mut capacity = self.capacity_of(&places);
+    /// Reserves slots for a claim of at most this many tasks. `None` if no slot is free.
+    pub(super) fn claim_slots(self: &Arc<Self>, most: usize) -> Option<ClaimedSlots> {
+        let mut slots = self.slots.lock();
+        let mut capacity = self.capacity_of(&slots);
         capacity.most = capacity.most.min(most);
         if capacity.most == 0 {
             return None;
         }
-        places.claiming += capacity.most;
-        drop(places);
-        Some(ClaimPlaces {
+        slots.claiming += capacity.most;
+        drop(slots);
+        Some(ClaimedSlots {
             leases: self.clone(),
             capacity,
         })
     }
 
     pub(super) fn capacity(&self) -> Capacity {
-        self.capacity_of(&self.places.lock())
+        self.capacity_of(&self.slots.lock())
     }
 
-    fn capacity_of(&self, places: &Places) -> Capacity {
-        let free = [false, true].map(|is_anonymous| self.free(places, is_anonymous));
+    fn capacity_of(&self, slots: &Slots) -> Capacity {
+        let free = [false, true].map(|is_anonymous| self.free(slots, is_anonymous));
         let (mut except, mut largest) = (Vec::new(), [0; 2]);
-        for (account, count) in &places.accounts {
+        for (account, count) in &slots.accounts {
             let kind = usize::from(is_anonymous_account(account));
-            if has_place(free[kind], *count) {
+            if has_slot(free[kind], *count) {
                 largest[kind] = largest[kind].max(*count);
             } else {
                 except.push(account.clone());
@@ -261,18 +261,18 @@ impl Leases {
     }
 }
 
-/// Whether an account with this many running tasks may have another, of these free places and those left to others.
-fn has_place((free, left): (usize, usize), count: usize) -> bool {
+/// Whether an account with this many running tasks may run another one.
+fn has_slot((free, left): (usize, usize), count: usize) -> bool {
     count < free && (count == 0 || free > left)
 }
 
-/// The maximum number of tasks to claim at once. If they all belong to the account with the most, the last one still needs
-/// more free places than that, and if it is not the first of its account, more than are left to others.
+/// The maximum number of tasks to claim at once. All of them may belong to the account with the most running tasks, and the
+/// last of them must still fulfil [`has_slot`].
 fn most((free, left): (usize, usize), largest: usize) -> usize {
     ((free + 1 - largest) / 2).min(free.saturating_sub(left).max(1))
 }
 
-impl Places {
+impl Slots {
     fn add(&mut self, account: &Principal) {
         self.used += 1;
         *self.accounts.entry(account.clone()).or_default() += 1;
@@ -289,21 +289,21 @@ impl Places {
     }
 }
 
-impl Drop for TaskPlace {
+impl Drop for TaskSlot {
     fn drop(&mut self) {
-        let mut places = self.leases.places.lock();
-        let before = self.leases.capacity_of(&places);
-        places.remove(&self.account);
-        drop(places);
+        let mut slots = self.leases.slots.lock();
+        let before = self.leases.capacity_of(&slots);
+        slots.remove(&self.account);
+        drop(slots);
         if before.most == 0 || !before.except.is_empty() || !before.anonymous {
             self.leases.changed.notify_one();
         }
     }
 }
 
-impl Drop for ClaimPlaces {
+impl Drop for ClaimedSlots {
     fn drop(&mut self) {
-        self.leases.places.lock().claiming -= self.capacity.most;
+        self.leases.slots.lock().claiming -= self.capacity.most;
     }
 }
 
@@ -373,24 +373,24 @@ fn wall_clock_at(at: Instant) -> SystemTime {
 mod tests {
     use super::*;
 
-    /// As many places as the account gets.
-    fn places(leases: &Arc<Leases>, account: &Principal) -> Vec<TaskPlace> {
-        std::iter::from_fn(|| leases.try_place(account)).collect()
+    /// Takes all slots that the account may have.
+    fn take_all(leases: &Arc<Leases>, account: &Principal) -> Vec<TaskSlot> {
+        std::iter::from_fn(|| leases.try_slot(account)).collect()
     }
 
     #[test]
     fn tasks_of_a_claim_count_before_their_accounts_are_known() {
         let leases = Arc::new(Leases::new([0; 4], 64, false));
         let [alice, bob] = ["alice", "bob"].map(Principal::new);
-        let claim = leases.claim_places(16).expect("free places");
-        let created = places(&leases, &alice);
-        let claimed: Vec<_> = (0..16).map(|_| leases.take_place(&alice)).collect();
+        let claim = leases.claim_slots(16).expect("free slots");
+        let created = take_all(&leases, &alice);
+        let claimed: Vec<_> = (0..16).map(|_| leases.take_slot(&alice)).collect();
         drop(claim);
-        // Half of the places, as without a claim.
+        // Half of the slots, as without a claim.
         assert_eq!(created.len() + claimed.len(), 32);
-        assert!(leases.try_place(&alice).is_none());
-        assert!(leases.try_place(&bob).is_some());
+        assert!(leases.try_slot(&alice).is_none());
+        assert!(leases.try_slot(&bob).is_some());
         drop((created, claimed));
-        assert_eq!(places(&leases, &alice).len(), 32);
+        assert_eq!(take_all(&leases, &alice).len(), 32);
     }
 }

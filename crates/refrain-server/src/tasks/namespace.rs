@@ -41,22 +41,22 @@ mod tests {
     fn stored_name_belongs_to_one_tool_in_one_namespace() {
         let namespaces = ["", "a", "ab", "second"];
         let tools = ["b", "a:b", ":b", "a::b", "second:b", ":", "ab:"];
-        let named =
+        let namespace_of =
             |name: &str| Namespace::new(name.to_owned()).expect("the name has no separator");
         for namespace in namespaces {
             for tool in tools {
-                let stored = named(namespace).stored_name(tool);
+                let stored = namespace_of(namespace).stored_name(tool);
                 for other in namespaces {
                     let expected = (other == namespace).then_some(tool);
                     assert_eq!(
-                        named(other).tool_of(&stored),
+                        namespace_of(other).tool_of(&stored),
                         expected,
                         "{stored} in {other:?}"
                     );
                 }
             }
         }
-        assert_eq!(named("").stored_name("echo"), "echo");
+        assert_eq!(namespace_of("").stored_name("echo"), "echo");
         assert!(Namespace::new("a:b".to_owned()).is_err());
     }
 }

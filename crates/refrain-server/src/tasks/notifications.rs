@@ -241,7 +241,7 @@ async fn next(tasks: Arc<Tasks>, subscriber: Arc<Subscriber>, caller: Caller) ->
         let index = subscriber.due().await;
         let id = &subscriber.tasks[index];
         let read = async {
-            let _place = tasks.queue.enter(caller.limit_key()).await;
+            let _permit = tasks.queue.acquire(caller.limit_key()).await;
             tasks.task(id, &caller).await
         };
         let task = match tasks.in_time(read).await {
@@ -328,7 +328,7 @@ async fn find(
     let lookup = async {
         let mut found = Vec::new();
         for id in ids {
-            let _place = tasks.queue.enter(caller.limit_key()).await;
+            let _permit = tasks.queue.acquire(caller.limit_key()).await;
             match tasks.task(&id, &caller).await {
                 Ok(_) => found.push(id),
                 Err(TaskError::Store(error)) => return Err(TaskError::Store(error)),

@@ -8,9 +8,9 @@ use std::time::Duration;
 /// Settings for running and storing tasks. All instances that share a store should use the same settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskOptions {
-    /// Maximum number of tasks that one instance runs at the same time. One owner has at most as many as are free: half of
-    /// them, or a third for each of two owners. The last quarter is for owners without a running task. With an
-    /// authenticator, a quarter is kept for authenticated owners. Default 64.
+    /// Maximum number of tasks that one instance runs at the same time. One owner runs at most as many tasks as further ones
+    /// could start: half of the limit, or a third for each of two owners. The last quarter is for owners without a running
+    /// task. With an authenticator, a quarter is reserved for authenticated owners. Default 64.
     pub concurrent: usize,
     /// The duration of a lease, which is renewed after every third of it. Default 30 seconds.
     pub lease: Duration,
@@ -55,15 +55,15 @@ pub struct TaskOptions {
 }
 
 impl TaskOptions {
-    /// With an authenticator, a quarter of the bytes is kept for authenticated callers.
+    /// With an authenticator, a quarter of the bytes is reserved for authenticated callers.
     pub(super) fn quota(&self, has_authenticator: bool) -> Quota {
-        let kept = if has_authenticator {
+        let reserved = if has_authenticator {
             quarter(self.bytes)
         } else {
             0
         };
         Quota {
-            anonymous_bytes: (self.bytes - kept) as u64,
+            anonymous_bytes: (self.bytes - reserved) as u64,
             tasks: self.unfinished_each as u64,
             bytes: self.bytes_each as u64,
             total_bytes: self.bytes as u64,

@@ -1,4 +1,4 @@
-//! Client requests for their tasks: get, update, cancel.
+//! Client requests for tasks: get, update, cancel.
 //!
 //! Invariant: a task of another principal causes the same error as a task that does not exist.
 
@@ -27,7 +27,6 @@ const UNKNOWN_TASK: &str =
 pub(super) const STORE_UNAVAILABLE: &str = "the task store is unavailable; try again";
 
 type SentAnswers = Vec<(String, Box<RawValue>)>;
-
 type StoredAnswers = Vec<(String, Vec<u8>)>;
 
 pub(super) enum TaskError {
@@ -69,7 +68,7 @@ impl TaskError {
     }
 }
 
-/// The error that the client gets. Only a reached quota says more than that.
+/// The error for the client. It describes only a reached quota.
 pub(crate) fn store_error(error: &StoreError) -> RpcError {
     match error {
         StoreError::Quota(reached) => RpcError::internal(reached.to_string()),
@@ -127,8 +126,8 @@ impl Tasks {
         sent: SentAnswers,
         caller: &Caller,
     ) -> Result<Reply, TaskError> {
-        // Until the reply is made, since a large task costs time there as well.
-        let _place = self.queue.enter(caller.limit_key()).await;
+        // Held until the reply is made, because decoding a large task takes time.
+        let _permit = self.queue.acquire(caller.limit_key()).await;
         let task = self.task(id, caller).await?;
         let owner = &caller.principal;
         let exists = match method {
@@ -149,7 +148,7 @@ impl Tasks {
         Ok(Reply::complete(json!({})))
     }
 
-    /// A task of the caller, if the caller still has the scopes of its tool. Call it with a place in the queue.
+    /// A task of the caller, if the caller still has the scopes of its tool. Call it with a permit of the queue.
     pub(super) async fn task(&self, id: &TaskId, caller: &Caller) -> Result<StoredTask, TaskError> {
         let task = self.store.get(id, &caller.principal).await?;
         let task = task.ok_or(TaskError::Unknown)?;
@@ -176,7 +175,7 @@ impl Tasks {
         let mut open = task.asks;
         let mut answers = Vec::new();
         for (key, answer) in sent {
-            let Some(at) = open.iter().position(|(asked, _)| *asked == key) else {
+            let Some(at) = open.iter().position(|(open_key, _)| *open_key == key) else {
                 continue;
             };
             let (_, ask) = open.swap_remove(at);
@@ -222,7 +221,7 @@ impl Tasks {
             StoredStatus::Completed => TaskState::Completed(outcome()?),
             StoredStatus::Failed => {
                 let error = outcome()?;
-                status_message = message(&error).or(status_message);
+                status_message = error_message(&error).or(status_message);
                 TaskState::Failed(error)
             }
             StoredStatus::InputRequired => {
@@ -259,7 +258,7 @@ impl Tasks {
     }
 }
 
-fn message(error: &RawValue) -> Option<String> {
+fn error_message(error: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
     struct ErrorMessage {
         message: String,

@@ -35,7 +35,12 @@ enum TaskResumeError {
 }
 
 impl Tasks {
-    pub(super) async fn take_up(self: &Arc<Self>, claimed: ClaimedTask, requested_at: Instant) {
+    /// Runs a claimed task, or commits why it cannot run here.
+    pub(super) async fn start_claimed(
+        self: &Arc<Self>,
+        claimed: ClaimedTask,
+        requested_at: Instant,
+    ) {
         let (lease, revision) = (claimed.lease.clone(), claimed.revision);
         let owner = claimed.owner.clone();
         let commit = match self.resume(claimed) {
@@ -109,9 +114,9 @@ impl Tasks {
             flow: self.flows.start(spec, arguments, start),
             tool,
             owner: claimed.owner,
-            place: Some(self.leases.take_place(&claimed.account)),
+            slot: Some(self.leases.take_slot(&claimed.account)),
             attempt: claimed.attempt,
-            ends: Instant::now().checked_add(claimed.left),
+            deadline: Instant::now().checked_add(claimed.left),
             ttl: claimed.ttl,
             timers: TaskTimers::default(),
             is_live: false,

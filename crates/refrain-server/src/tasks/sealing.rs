@@ -1,6 +1,6 @@
 //! The stored form of task contents: plain, or sealed if [`TaskOptions::seal`](super::TaskOptions::seal) is set.
 //!
-//! The first byte tells which. With sealing, plain content is rejected: otherwise anyone with write access to the store
+//! The first byte tells which form it is. With sealing, plain content is rejected: otherwise anyone with write access to the store
 //! could replace it.
 
 use super::Tasks;
@@ -29,11 +29,11 @@ impl TaskPart<'_> {
             Self::Answer(key) => ("answer", key),
             Self::Outcome => ("outcome", ""),
         };
-        let (named, owner) = match owner.id() {
+        let (relation, owner) = match owner.id() {
             Some(owner) => ("of", owner),
             None => ("of nobody", ""),
         };
-        format!("task {task} {part} {}:{key} {named} {owner}", key.len()).into_bytes()
+        format!("task {task} {part} {}:{key} {relation} {owner}", key.len()).into_bytes()
     }
 }
 

@@ -35,7 +35,7 @@ impl Tasks {
         Ok(async move {
             let token = token.into_bytes();
             let account = caller.account();
-            let _place = queue.enter(caller).await;
+            let _permit = queue.acquire(caller).await;
             store.spill(&id, &account, token, keep).await?;
             Ok(format!("{REFERENCE_PREFIX}{id}"))
         })
@@ -49,8 +49,8 @@ impl Tasks {
         let caller = caller.limit_key();
         let permit = self.services.limits.calls.acquire(caller.clone());
         Some(Box::pin(async move {
-            let _permit = permit.map_err(|reached| Dispatch::Busy(reached.into()))?;
-            let _place = queue.enter(caller).await;
+            let _call_permit = permit.map_err(|reached| Dispatch::Busy(reached.into()))?;
+            let _permit = queue.acquire(caller).await;
             let found = store.spilled(&id).await.map_err(|error| {
                 limited_event!(ERROR, %error, "failed to read stored token");
                 RpcError::internal(STORE_UNAVAILABLE)

@@ -63,7 +63,7 @@ impl Tasks {
         let mut hints = Some(self.store.hints());
         leases.is_claiming.store(true, Ordering::Release);
         while !*stopped.borrow() {
-            // The next claim covers them.
+            // The next claim covers pending hints.
             discard_hints(&mut hints);
             let has_more = self.claim_batch().await;
             let wait = if has_more {
@@ -96,10 +96,10 @@ impl Tasks {
         if self.services.limits.is_draining() {
             return false;
         }
-        let Some(places) = self.leases.claim_places(CLAIM_BATCH) else {
+        let Some(slots) = self.leases.claim_slots(CLAIM_BATCH) else {
             return false;
         };
-        let capacity = &places.capacity;
+        let capacity = &slots.capacity;
         let tools: Vec<String> = {
             let entries = self.catalog.entries();
             let names = entries.tools.iter().map(|tool| &tool.tool.info.name);
@@ -119,7 +119,7 @@ impl Tasks {
                 let has_more = claimed.len() == capacity.most;
                 for claimed in claimed {
                     self.services.metrics.tasks.add(TaskEvent::TakenUp);
-                    self.take_up(claimed, requested_at).await;
+                    self.start_claimed(claimed, requested_at).await;
                 }
                 has_more
             }
@@ -162,8 +162,8 @@ impl Worker {
         self.stop.notify_one();
     }
 
-    /// Waits until running tasks are handed on at checkpoints. After `patience`, hands them on immediately.
-    pub(crate) async fn stopped(mut self, patience: Duration) {
+    /// Waits until running tasks are handed on at checkpoints. After `timeout`, hands them on immediately.
+    pub(crate) async fn stopped(mut self, timeout: Duration) {
         let stopped = async {
             while self.work.join_next().await.is_some() {}
             // The last calls may have become tasks in the meantime.
@@ -171,7 +171,7 @@ impl Worker {
                 tasks.hand_on().await;
             }
         };
-        if within(patience, stopped).await.is_none()
+        if within(timeout, stopped).await.is_none()
             && let Some(tasks) = &self.tasks
         {
             tasks.hand_on_now().await;

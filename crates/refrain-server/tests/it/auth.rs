@@ -1,20 +1,14 @@
 //! Authentication: bearer tokens, custom authenticators, and flows bound to their principal.
 
-use crate::support::{Instance, Request, start, text, token};
-use refrain_core::{Cx, KeyRing, Principal, Result, SystemSource};
+use crate::support::{Instance, Request, keys, login, start, text, token, whoami};
+use refrain_core::Principal;
 use refrain_server::{
     AuthFuture, AuthRejection, Authenticator, BearerTokens, Server, ServerBuilder, Tool,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 const ALICE: &str = "alice-0123456789abcdef";
 const BOB: &str = "bob-0123456789abcdef";
-
-async fn whoami(cx: Cx) -> Result<String> {
-    let login: crate::support::Login = cx.elicit("login", "Who?").await?;
-    let id = cx.principal().id().unwrap_or("anonymous");
-    Ok(format!("{} is {id}", login.name))
-}
 
 fn builder() -> ServerBuilder {
     Server::builder("auth", "1").tool(Tool::new("whoami", whoami))
@@ -26,11 +20,7 @@ async fn instance() -> Instance {
 }
 
 fn call(bearer: &str) -> Request {
-    Request::tool("whoami", json!({})).header("Authorization", &format!("Bearer {bearer}"))
-}
-
-fn answers() -> Value {
-    json!({"login": {"action": "accept", "content": {"name": "x"}}})
+    Request::tool("whoami", json!({})).bearer(bearer)
 }
 
 #[tokio::test]
@@ -125,8 +115,8 @@ async fn bearer_token_is_accepted_in_the_header_only() {
     assert!(rejected.error(401, -32600).contains("Authorization"));
     let body = plain().param("access_token", json!(ALICE));
     instance.send(&body).await.error(401, -32600);
-    let both = plain().header("Authorization", &format!("Bearer {BOB}"));
-    let answered = both.param("inputResponses", answers());
+    let both = plain().bearer(BOB);
+    let answered = both.param("inputResponses", login("x"));
     assert_eq!(text(&instance.send(&answered).await.reply()), "x is bob");
 }
 
@@ -134,13 +124,15 @@ async fn bearer_token_is_accepted_in_the_header_only() {
 async fn flow_token_is_bound_to_its_principal() {
     let instance = instance().await;
     let alices = token(&instance.send(&call(ALICE)).await.reply());
-    let stolen = instance.send(&call(BOB).again(&alices, answers())).await;
+    let stolen = instance.send(&call(BOB).again(&alices, login("x"))).await;
     stolen.error(200, -32602);
     // The same error as for any invalid token.
-    let nonsense = instance.send(&call(BOB).again("nonsense", answers())).await;
+    let nonsense = instance
+        .send(&call(BOB).again("nonsense", login("x")))
+        .await;
     assert_eq!(stolen.json(), nonsense.json());
     let reply = instance
-        .send(&call(ALICE).again(&alices, answers()))
+        .send(&call(ALICE).again(&alices, login("x")))
         .await
         .reply();
     assert_eq!(text(&reply), "x is alice");
@@ -148,21 +140,21 @@ async fn flow_token_is_bound_to_its_principal() {
 
 #[tokio::test]
 async fn named_principal_differs_from_anonymous() {
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let tokens = BearerTokens::new().with("", ALICE);
-    let named = start(builder().keys(keys.clone()).authenticator(tokens)).await;
+    let authenticating = start(builder().keys(keys.clone()).authenticator(tokens)).await;
     let open = start(builder().keys(keys)).await;
-    let theirs = token(&named.send(&call(ALICE)).await.reply());
-    open.send(&call(ALICE).again(&theirs, answers()))
+    let principal_token = token(&authenticating.send(&call(ALICE)).await.reply());
+    open.send(&call(ALICE).again(&principal_token, login("x")))
         .await
         .error(200, -32602);
-    let anyones = token(&open.send(&call(ALICE)).await.reply());
-    named
-        .send(&call(ALICE).again(&anyones, answers()))
+    let anonymous_token = token(&open.send(&call(ALICE)).await.reply());
+    authenticating
+        .send(&call(ALICE).again(&anonymous_token, login("x")))
         .await
         .error(200, -32602);
     let reply = open
-        .send(&call(BOB).again(&anyones, answers()))
+        .send(&call(BOB).again(&anonymous_token, login("x")))
         .await
         .reply();
     assert_eq!(text(&reply), "x is anonymous");
@@ -194,7 +186,7 @@ async fn custom_authenticator_is_used() {
     );
     let request = plain()
         .header("X-User", "carol")
-        .param("inputResponses", answers());
+        .param("inputResponses", login("x"));
     assert_eq!(text(&instance.send(&request).await.reply()), "x is carol");
 }
 
@@ -214,7 +206,7 @@ fn token_list_errors_name_the_line() {
     let scoped = BearerTokens::parse(&format!("alice {ALICE} a:b  c")).expect("a valid list");
     let same = BearerTokens::new().with_scopes("alice", ALICE, ["a:b", "c"]);
     assert_eq!(format!("{scoped:?}"), format!("{same:?}"));
-    for (text, line, word) in [
+    for (text, line, expected) in [
         (format!("alice {ALICE}\nbob\n"), 2, "PRINCIPAL ACCESS_TOKEN"),
         ("# comment\n\nalice short\n".into(), 3, "16 characters"),
         (
@@ -233,7 +225,7 @@ fn token_list_errors_name_the_line() {
         assert_eq!(error.line, line);
         let output = error.to_string();
         assert!(
-            output.contains(&format!("line {line}")) && output.contains(word),
+            output.contains(&format!("line {line}")) && output.contains(expected),
             "{output}"
         );
         assert!(!output.contains(ALICE), "{output}");

@@ -1,6 +1,6 @@
 //! Invalid request heads: metadata headers, media type, method, path, host and origin.
 
-use crate::support::{Instance, Request, VERSION, echo, greet, start, start_for, text};
+use crate::support::{Instance, Request, VERSION, echo, echo_call, greet, start, start_for, text};
 use refrain_core::{Cx, Result};
 use refrain_server::{AllowedHosts, Resource, Server, ServerBuilder, Tool};
 use serde_json::json;
@@ -15,10 +15,6 @@ fn builder() -> ServerBuilder {
         .tool(Tool::new("größe", greet))
         .tool(Tool::new("=?base64?ZWNobw==?=", greet))
         .resource(Resource::new("docs://readme", "readme", readme))
-}
-
-fn plain() -> Request {
-    Request::tool("echo", json!({"text": "x"}))
 }
 
 async fn assert_served(instance: &Instance, request: &Request) {
@@ -45,15 +41,15 @@ async fn metadata_headers_must_match_the_body() {
     ] {
         for value in wrong {
             let response = instance
-                .send(&plain().header(name, value).id(json!("h")))
+                .send(&echo_call().header(name, value).id(json!("h")))
                 .await;
             let message = response.error(400, -32020);
             assert!(message.contains(name), "{message}");
             assert_eq!(response.json()["id"], "h");
         }
-        let missing = instance.send(&plain().without_header(name)).await;
+        let missing = instance.send(&echo_call().without_header(name)).await;
         assert!(missing.error(400, -32020).contains(name));
-        let right = plain();
+        let right = echo_call();
         for value in ["echo", "tools/call", "2026-07-28"] {
             // A repeated header is rejected even if both values are equal.
             let response = instance
@@ -62,19 +58,19 @@ async fn metadata_headers_must_match_the_body() {
             assert!(response.error(400, -32020).contains(name));
         }
     }
-    assert_served(&instance, &plain()).await;
+    assert_served(&instance, &echo_call()).await;
 }
 
 #[tokio::test]
 async fn header_names_ignore_case_and_values_are_trimmed() {
     let instance = start(builder()).await;
-    let other_case = plain()
+    let other_case = echo_call()
         .without_header("Mcp-Name")
         .without_header("Mcp-Method")
         .second_header("MCP-NAME", "echo")
         .second_header("mcp-method", "tools/call");
     assert_served(&instance, &other_case).await;
-    let padded = plain()
+    let padded = echo_call()
         .header("Mcp-Name", "  echo  ")
         .header("Mcp-Method", "\ttools/call ")
         .header("MCP-Protocol-Version", "  2026-07-28");
@@ -102,14 +98,14 @@ async fn mcp_name_may_be_base64_encoded() {
     let instance = start(builder()).await;
     assert_served(
         &instance,
-        &plain().header("Mcp-Name", "=?base64?ZWNobw==?="),
+        &echo_call().header("Mcp-Name", "=?base64?ZWNobw==?="),
     )
     .await;
     // A header is ASCII, so "größe" must be encoded.
-    let word = Request::tool("größe", json!({}));
-    let message = instance.send(&word).await.error(400, -32020);
+    let call = Request::tool("größe", json!({}));
+    let message = instance.send(&call).await.error(400, -32020);
     assert!(message.contains("Mcp-Name"), "{message}");
-    let encoded = word.clone().header("Mcp-Name", "=?base64?Z3LDtsOfZQ==?=");
+    let encoded = call.clone().header("Mcp-Name", "=?base64?Z3LDtsOfZQ==?=");
     let reply = instance.send(&encoded).await.reply();
     assert_eq!(reply["result"]["resultType"], "input_required");
     // A name that looks encoded must be encoded itself.
@@ -129,19 +125,19 @@ async fn mcp_name_may_be_base64_encoded() {
         "=?BASE64?ZWNobw==?=",
         "=?base64?RWNobw==?=",
     ] {
-        let response = instance.send(&plain().header("Mcp-Name", bad)).await;
+        let response = instance.send(&echo_call().header("Mcp-Name", bad)).await;
         let message = response.error(400, -32020);
         assert!(message.contains("Mcp-Name"), "{message}");
     }
     // The other headers are never decoded.
-    let method = plain().header("Mcp-Method", "=?base64?dG9vbHMvY2FsbA==?=");
+    let method = echo_call().header("Mcp-Method", "=?base64?dG9vbHMvY2FsbA==?=");
     instance.send(&method).await.error(400, -32020);
 }
 
 #[tokio::test]
 async fn unsupported_revision_error_lists_supported_ones() {
     let instance = start(builder()).await;
-    for request in [plain(), Request::rpc("server/discover", json!({}))] {
+    for request in [echo_call(), Request::rpc("server/discover", json!({}))] {
         for version in ["2025-11-25", "1999-01-01", "2026-07-29"] {
             let request = request.clone().meta(VERSION, json!(version));
             let request = request.header("MCP-Protocol-Version", version);
@@ -165,14 +161,18 @@ async fn content_type_must_be_json() {
         "application/x-www-form-urlencoded",
         "",
     ] {
-        let response = instance.send(&plain().header("Content-Type", kind)).await;
+        let response = instance
+            .send(&echo_call().header("Content-Type", kind))
+            .await;
         let message = response.error(415, -32600);
         assert!(message.contains("Content-Type"), "{message}");
     }
-    let none = instance.send(&plain().without_header("Content-Type")).await;
+    let none = instance
+        .send(&echo_call().without_header("Content-Type"))
+        .await;
     none.error(415, -32600);
     for kind in ["application/json; charset=utf-8", "Application/JSON"] {
-        assert_served(&instance, &plain().header("Content-Type", kind)).await;
+        assert_served(&instance, &echo_call().header("Content-Type", kind)).await;
     }
 }
 
@@ -193,7 +193,7 @@ async fn other_methods_than_post_are_rejected() {
 async fn legacy_session_headers_are_ignored() {
     let instance = start(builder()).await;
     for value in ["abc", "", "1, 2"] {
-        let request = plain()
+        let request = echo_call()
             .header("Mcp-Session-Id", value)
             .header("Last-Event-ID", value);
         let response = instance.send(&request).await;
@@ -202,7 +202,7 @@ async fn legacy_session_headers_are_ignored() {
             assert_eq!(response.header(name), None);
         }
     }
-    let response = instance.send(&plain()).await;
+    let response = instance.send(&echo_call()).await;
     assert_eq!(response.header("mcp-session-id"), None);
 }
 
@@ -210,12 +210,12 @@ async fn legacy_session_headers_are_ignored() {
 async fn unknown_path_is_not_found() {
     let instance = start(builder()).await;
     for path in ["/", "/mcp/", "/mcp2", "/MCP"] {
-        let response = instance.send(&plain().path(path)).await;
+        let response = instance.send(&echo_call().path(path)).await;
         assert_eq!(response.status, 404);
         let body = String::from_utf8_lossy(&response.body);
         assert_eq!(body, "not found: the MCP endpoint is /mcp\n");
     }
-    assert_served(&instance, &plain().path("/mcp?session=1")).await;
+    assert_served(&instance, &echo_call().path("/mcp?session=1")).await;
 }
 
 #[tokio::test]
@@ -230,7 +230,7 @@ async fn notification_is_accepted_with_an_empty_body() {
         let response = connection.exchange(&Request::bytes(body)).await;
         assert_eq!((response.status, response.body.len()), (202, 0));
         // The next response on the connection belongs to the next request.
-        let next = connection.exchange(&plain()).await;
+        let next = connection.exchange(&echo_call()).await;
         assert_eq!(text(&next.reply()), "Echo: x");
     }
 }
@@ -247,7 +247,7 @@ async fn unknown_hosts_and_origins_are_rejected_by_name() {
         "localhost:x",
         "",
     ] {
-        let response = instance.send(&plain().header("Host", host)).await;
+        let response = instance.send(&echo_call().header("Host", host)).await;
         let message = response.error(403, -32600);
         assert!(message.contains(&format!("host {host:?}")), "{message}");
         assert!(message.contains("allowed_hosts"), "{message}");
@@ -259,7 +259,7 @@ async fn unknown_hosts_and_origins_are_rejected_by_name() {
         "[::1]:99",
         "[::1]",
     ] {
-        assert_served(&instance, &plain().header("Host", host)).await;
+        assert_served(&instance, &echo_call().header("Host", host)).await;
     }
     for origin in [
         "http://evil.example",
@@ -269,7 +269,7 @@ async fn unknown_hosts_and_origins_are_rejected_by_name() {
         "localhost",
         "",
     ] {
-        let response = instance.send(&plain().header("Origin", origin)).await;
+        let response = instance.send(&echo_call().header("Origin", origin)).await;
         let message = response.error(403, -32600);
         assert!(message.contains(&format!("origin {origin:?}")), "{message}");
         assert!(message.contains("allowed_hosts"), "{message}");
@@ -279,7 +279,7 @@ async fn unknown_hosts_and_origins_are_rejected_by_name() {
         "https://127.0.0.1",
         "http://[::1]:3000",
     ] {
-        assert_served(&instance, &plain().header("Origin", origin)).await;
+        assert_served(&instance, &echo_call().header("Origin", origin)).await;
     }
 }
 
@@ -294,11 +294,11 @@ async fn allowed_hosts_can_be_listed_or_any() {
         ("b", 403),
         ("localhost", 403),
     ] {
-        let response = instance.send(&plain().header("Host", host)).await;
+        let response = instance.send(&echo_call().header("Host", host)).await;
         assert_eq!(response.status, status, "{host}");
     }
     let instance = start_for(builder(), AllowedHosts::any()).await;
-    let anywhere = plain()
+    let anywhere = echo_call()
         .header("Host", "evil.example")
         .header("Origin", "https://evil.example");
     assert_served(&instance, &anywhere).await;

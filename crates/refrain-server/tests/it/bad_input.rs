@@ -1,7 +1,8 @@
 //! Malformed messages: status, error code and text of the responses.
 
 use crate::support::{
-    CAPABILITIES, Instance, Request, VERSION, asked, echo, greet, names, start, text, token,
+    CAPABILITIES, Instance, Request, VERSION, asked, echo, echo_call, greet, names, start, text,
+    token,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{Prompt, Server, ServerLimits, Tool};
@@ -64,10 +65,16 @@ fn nested(depth: usize) -> String {
     "[".repeat(depth) + &"]".repeat(depth)
 }
 
+/// Replaces the string "HERE" in the message by this JSON text.
+fn insert_json(request: &Request, json: &str) -> Request {
+    let message = String::from_utf8(request.message()).expect("text");
+    Request::bytes(message.replace("\"HERE\"", json))
+}
+
 #[tokio::test]
 async fn malformed_json_is_a_parse_error() {
     let instance = instance().await;
-    let whole = String::from_utf8(Request::tool("echo", json!({"text": "x"})).message()).unwrap();
+    let whole = String::from_utf8(echo_call().message()).unwrap();
     for body in [
         "",
         "nope",
@@ -92,11 +99,11 @@ async fn malformed_json_is_a_parse_error() {
 #[tokio::test]
 async fn invalid_utf8_is_a_parse_error() {
     let instance = instance().await;
-    for word in [&b"\xff\xfe"[..], b"\xc3\x28", b"\xed\xa0\x80", b"\xf0\x9f"] {
+    for invalid in [&b"\xff\xfe"[..], b"\xc3\x28", b"\xed\xa0\x80", b"\xf0\x9f"] {
         let mut body =
             br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":""#.to_vec();
         let at = body.len();
-        body.extend_from_slice(word);
+        body.extend_from_slice(invalid);
         body.extend_from_slice(br#""}}"#);
         let response = instance.send(&Request::bytes(body)).await;
         names(&response.error(400, -32700), &["UTF-8", &at.to_string()]);
@@ -106,7 +113,7 @@ async fn invalid_utf8_is_a_parse_error() {
 #[tokio::test]
 async fn malformed_request_is_an_invalid_request() {
     let instance = instance().await;
-    for (body, id, word) in [
+    for (body, id, expected) in [
         ("1", None, "object"),
         ("null", None, "object"),
         (r#""text""#, None, "object"),
@@ -159,7 +166,7 @@ async fn malformed_request_is_an_invalid_request() {
         ),
     ] {
         let response = instance.send(&Request::bytes(body)).await;
-        names(&response.error(400, -32600), &[word]);
+        names(&response.error(400, -32600), &[expected]);
         assert_eq!(response.json().get("id"), id.as_ref(), "{body}");
     }
 }
@@ -167,7 +174,7 @@ async fn malformed_request_is_an_invalid_request() {
 #[tokio::test]
 async fn batch_is_an_invalid_request() {
     let instance = instance().await;
-    let one = String::from_utf8(Request::tool("echo", json!({"text": "x"})).message()).unwrap();
+    let one = String::from_utf8(echo_call().message()).unwrap();
     for body in [
         "[]".into(),
         format!("[{one}]"),
@@ -204,7 +211,7 @@ async fn duplicate_keys_are_rejected_at_every_level() {
     let in_meta = format!(
         r#""_meta":{{"{VERSION}":"2026-07-28","{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}}}"#
     );
-    for (body, status, code, word) in [
+    for (body, status, code, expected) in [
         (
             r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"tools/list"}"#.into(),
             400,
@@ -296,7 +303,7 @@ async fn duplicate_keys_are_rejected_at_every_level() {
     ] {
         let response = instance.send(&Request::bytes(body)).await;
         let message = response.error(status, code);
-        names(&message, &[word]);
+        names(&message, &[expected]);
         let is_duplicate = message.contains("twice") || message.contains("duplicate key");
         assert!(is_duplicate, "{message}");
     }
@@ -313,10 +320,7 @@ async fn duplicate_keys_in_an_answer_are_reported() {
     let message = |answer: &str| {
         let request =
             Request::tool("greet", json!({})).again(&token(&first), json!({"login": "HERE"}));
-        let body = String::from_utf8(request.message())
-            .unwrap()
-            .replace("\"HERE\"", answer);
-        Request::bytes(body).header("Mcp-Name", "greet")
+        insert_json(&request, answer).header("Mcp-Name", "greet")
     };
     let twice = message(r#"{"action":"decline","action":"accept","content":{"name":"x"}}"#);
     names(
@@ -334,13 +338,10 @@ async fn duplicate_keys_in_an_answer_are_reported() {
 
     let plain = Request::tool("model", json!({}));
     let first = instance.send(&plain).await.reply();
-    let body = plain
-        .again(&token(&first), json!({"opinion": "HERE"}))
-        .message();
+    let request = plain.again(&token(&first), json!({"opinion": "HERE"}));
     let answer =
         r#"{"role":"assistant","model":"m","content":{"type":"text","text":"x","text":"y"}}"#;
-    let body = String::from_utf8(body).unwrap().replace("\"HERE\"", answer);
-    let twice = Request::bytes(body).header("Mcp-Name", "model");
+    let twice = insert_json(&request, answer).header("Mcp-Name", "model");
     let message = instance.send(&twice).await.error(200, -32602);
     names(&message, &["opinion", "\"text\"", "duplicate key"]);
 }
@@ -349,22 +350,16 @@ async fn duplicate_keys_in_an_answer_are_reported() {
 async fn deep_nesting_is_an_error() {
     let instance = instance().await;
     let deep = nested(10_000);
-    let with = |request: Request, value: &str| {
-        let body = String::from_utf8(request.message())
-            .unwrap()
-            .replace("\"HERE\"", value);
-        Request::bytes(body)
-    };
     let request = Request::tool("echo", json!({"text": "HERE"}));
     names(
         &instance
-            .send(&with(request, &deep))
+            .send(&insert_json(&request, &deep))
             .await
             .error(200, -32602),
         &["arguments"],
     );
     // Within the nesting limit it is only a value of the wrong type.
-    let request = with(Request::tool("echo", json!({"text": "HERE"})), &nested(100));
+    let request = insert_json(&request, &nested(100));
     names(text(&instance.send(&request).await.reply()), &["text"]);
 
     for (tool, key, answer) in [
@@ -391,16 +386,13 @@ async fn deep_nesting_is_an_error() {
         let later = plain.clone().again(&token(&first), json!({key: answer}));
         let early = plain.param("inputResponses", json!({key: answer}));
         for request in [later, early] {
-            let request = with(request, &deep).header("Mcp-Name", tool);
+            let request = insert_json(&request, &deep).header("Mcp-Name", tool);
             let message = instance.send(&request).await.error(200, -32602);
             names(&message, &["inputResponses", key]);
         }
     }
     // An unknown member is not parsed.
-    let request = with(
-        Request::tool("echo", json!({"text": "x"})).param("more", json!("HERE")),
-        &deep,
-    );
+    let request = insert_json(&echo_call().param("more", json!("HERE")), &deep);
     assert_eq!(text(&instance.send(&request).await.reply()), "Echo: x");
     assert_alive(&instance).await;
 }
@@ -415,18 +407,14 @@ async fn error_has_only_an_excerpt_of_the_input() {
     let instance = start(builder).await;
     let long = "\u{7f}".repeat(200_000);
     let duplicate = r#"{"text":{"KEY":1,"KEY":2}}"#.replace("KEY", &long);
-    let duplicate = Request::bytes(
-        String::from_utf8(Request::tool("echo", json!("HERE")).message())
-            .unwrap()
-            .replace("\"HERE\"", &duplicate),
-    );
+    let duplicate = insert_json(&Request::tool("echo", json!("HERE")), &duplicate);
     for request in [
         Request::rpc(&long, json!({})).header("Mcp-Method", "x"),
         Request::tool(&long, json!({})).header("Mcp-Name", "x"),
         Request::tool(&long, json!({})).without_header("Mcp-Name"),
         Request::prompt("quote", json!({long.as_str(): 1})),
         Request::tool("echo", json!({"text": {"a": long}})),
-        Request::tool("echo", json!({"text": "x"}))
+        echo_call()
             .meta(VERSION, json!(long))
             .header("MCP-Protocol-Version", "2026-07-28"),
         Request::tool("echo", json!({"text": vec![long.as_str(); 3]})),

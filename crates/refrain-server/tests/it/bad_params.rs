@@ -2,7 +2,7 @@
 
 use crate::support::{
     CAPABILITIES, CLIENT_INFO, Instance, LOG_LEVEL, Request, Response, VERSION, Word, asked, echo,
-    greet, names, start, text, token,
+    echo_call, greet, names, start, text, token,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{Prompt, Resource, Server, Tool};
@@ -43,7 +43,7 @@ async fn instance() -> Instance {
 #[tokio::test]
 async fn meta_must_contain_revision_and_capabilities() {
     let instance = instance().await;
-    let plain = || Request::tool("echo", json!({"text": "x"}));
+    let plain = || echo_call();
     let list = || Request::rpc("tools/list", json!({}));
     for (request, word) in [
         (plain().without_param("_meta"), "_meta"),

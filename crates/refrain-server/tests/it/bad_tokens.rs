@@ -1,7 +1,9 @@
 //! Invalid tokens: the same error for every reason.
 
-use crate::support::{Clock, Instance, Request, Word, asked, greet, start, text, token};
-use refrain_core::{Cx, KeyRing, Result, SystemSource};
+use crate::support::{
+    Clock, Instance, Request, Word, asked, greet, keys, login, start, text, token,
+};
+use refrain_core::{Cx, KeyRing, Result};
 use refrain_server::{Prompt, Server, ServerBuilder, Tool};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -33,10 +35,6 @@ fn plain() -> Request {
     Request::tool("tell", json!({"text": "x"}))
 }
 
-fn answers() -> Value {
-    json!({"login": {"action": "accept", "content": {"name": "alice"}}})
-}
-
 /// The error response to a request, without its id.
 async fn rejection(instance: &Instance, request: &Request) -> Value {
     let response = instance.send(request).await;
@@ -51,7 +49,7 @@ async fn rejection(instance: &Instance, request: &Request) -> Value {
 
 #[tokio::test]
 async fn every_invalid_token_gets_the_same_error() {
-    let (keys, clock) = (KeyRing::generate(&SystemSource::new()), Clock::new());
+    let (keys, clock) = (keys(), Clock::new());
     let instance = start(builder(&keys, &clock)).await;
     let token = token(&instance.send(&plain()).await.reply());
     let mut rejections = Vec::new();
@@ -78,7 +76,7 @@ async fn every_invalid_token_gets_the_same_error() {
         "A".repeat(4000),
         "A".repeat(5000),
     ] {
-        rejections.push(rejection(&instance, &plain().again(&bad, answers())).await);
+        rejections.push(rejection(&instance, &plain().again(&bad, login("alice"))).await);
     }
 
     // For another tool, other arguments, another kind of call.
@@ -87,28 +85,27 @@ async fn every_invalid_token_gets_the_same_error() {
         Request::tool("tell", json!({"text": "y"})),
         Request::prompt("tell", json!({"text": "x"})),
     ] {
-        rejections.push(rejection(&instance, &other.again(&token, answers())).await);
+        rejections.push(rejection(&instance, &other.again(&token, login("alice"))).await);
     }
 
     // Another audience with the same keys, then other keys.
     let other = start(builder(&keys, &clock).audience("another")).await;
-    rejections.push(rejection(&other, &plain().again(&token, answers())).await);
-    let other_keys = KeyRing::generate(&SystemSource::new());
-    let other = start(builder(&other_keys, &clock)).await;
-    rejections.push(rejection(&other, &plain().again(&token, answers())).await);
+    rejections.push(rejection(&other, &plain().again(&token, login("alice"))).await);
+    let other = start(builder(&crate::support::keys(), &clock)).await;
+    rejections.push(rejection(&other, &plain().again(&token, login("alice"))).await);
 
     // A clock that is far behind, then an expired token.
     let behind = Arc::new(Clock::default());
     let other = start(builder(&keys, &behind)).await;
-    rejections.push(rejection(&other, &plain().again(&token, answers())).await);
+    rejections.push(rejection(&other, &plain().again(&token, login("alice"))).await);
     clock.forward(110);
     let accepted = instance
-        .send(&plain().again(&token, answers()))
+        .send(&plain().again(&token, login("alice")))
         .await
         .reply();
     assert_eq!(text(&accepted), "Hello, alice! x");
     clock.forward(1);
-    rejections.push(rejection(&instance, &plain().again(&token, answers())).await);
+    rejections.push(rejection(&instance, &plain().again(&token, login("alice"))).await);
 
     for other in &rejections {
         assert_eq!(other, &rejections[0]);
@@ -119,7 +116,7 @@ async fn every_invalid_token_gets_the_same_error() {
 
 #[tokio::test]
 async fn flow_expires_even_if_its_token_is_fresh() {
-    let (keys, clock) = (KeyRing::generate(&SystemSource::new()), Clock::new());
+    let (keys, clock) = (keys(), Clock::new());
     let instance = start(builder(&keys, &clock)).await;
     let mut reply = instance.send(&plain()).await.reply();
     for _ in 0..2 {
@@ -131,17 +128,17 @@ async fn flow_expires_even_if_its_token_is_fresh() {
         assert_eq!(asked(&reply), ["login"]);
     }
     clock.forward(61);
-    let late = rejection(&instance, &plain().again(&token(&reply), answers())).await;
-    let wrong = rejection(&instance, &plain().again("x", answers())).await;
+    let late = rejection(&instance, &plain().again(&token(&reply), login("alice"))).await;
+    let wrong = rejection(&instance, &plain().again("x", login("alice"))).await;
     assert_eq!(late, wrong);
 }
 
 #[tokio::test]
 async fn equivalent_json_of_arguments_is_accepted() {
-    let (keys, clock) = (KeyRing::generate(&SystemSource::new()), Clock::new());
+    let (keys, clock) = (keys(), Clock::new());
     let instance = start(builder(&keys, &clock)).await;
     let first = instance.send(&plain()).await.reply();
-    let request = plain().again(&token(&first), answers());
+    let request = plain().again(&token(&first), login("alice"));
     let body = String::from_utf8(request.message()).unwrap();
     let body = body.replace(r#"{"text":"x"}"#, "{ \"\\u0074ext\" :\n\"\\u0078\" }");
     assert!(body.contains("\\u0078"));

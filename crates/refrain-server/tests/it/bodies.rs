@@ -1,7 +1,7 @@
 //! Request bodies: authentication before the body, bytes in flight, and slow clients.
 
 use crate::support::{
-    Connection, Instance, Request, Signals, Word, echo, signals, start, text, within,
+    Connection, Instance, Request, Signals, Word, echo, expect_signal, signals, start, text, within,
 };
 use bytes::Bytes;
 use flate2::write::GzEncoder;
@@ -46,9 +46,8 @@ fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
 }
 
-fn word(token: &str, length: usize) -> Request {
-    Request::tool("echo", json!({"text": "x".repeat(length)}))
-        .header("Authorization", &format!("Bearer {token}"))
+fn echo_of_length(token: &str, length: usize) -> Request {
+    Request::tool("echo", json!({"text": "x".repeat(length)})).bearer(token)
 }
 
 async fn large(_: Cx) -> Result<String> {
@@ -67,9 +66,7 @@ async fn bytes_of_unread_responses_are_limited_per_caller() {
     let tokens = BearerTokens::new().with("alice", ALICE).with("bob", BOB);
     let builder = builder(limits).tool(Tool::new("large", large));
     let instance = start(builder.authenticator(tokens)).await;
-    let request = |token: &str| {
-        Request::tool("large", json!({})).header("Authorization", &format!("Bearer {token}"))
-    };
+    let request = |token: &str| Request::tool("large", json!({})).bearer(token);
     let mut slow = instance.connect().await;
     slow.send(&request(ALICE)).await;
     // The first response may not be sent yet.
@@ -83,7 +80,7 @@ async fn bytes_of_unread_responses_are_limited_per_caller() {
     let message = rejected.error(503, -32603);
     assert!(message.contains("bytes of unread responses"), "{message}");
     // Small responses, and other callers, are not affected.
-    assert_eq!(instance.send(&word(ALICE, 5)).await.status, 200);
+    assert_eq!(instance.send(&echo_of_length(ALICE, 5)).await.status, 200);
     assert_eq!(instance.send(&request(BOB)).await.status, 200);
     // The client reads the response.
     assert!(slow.response().await.body.len() > LARGE);
@@ -95,8 +92,8 @@ struct Announced(Arc<Signals>);
 impl Authenticator for Announced {
     fn authenticate<'a>(&'a self, headers: &'a http::HeaderMap) -> AuthFuture<'a> {
         self.0.say("authenticated");
-        let known = headers.contains_key("x-user");
-        let caller = known.then(|| Principal::new("alice").into());
+        let has_user = headers.contains_key("x-user");
+        let caller = has_user.then(|| Principal::new("alice").into());
         Box::pin(async { caller.ok_or(AuthRejection::Missing("missing X-User header".into())) })
     }
 }
@@ -110,8 +107,7 @@ async fn caller_is_authenticated_before_the_body_is_sent() {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "nonsense"}).to_string();
     let head = head(body.len(), "X-User: alice\r\n");
     connection.write(head.as_bytes()).await;
-    let authenticated = within("the authenticator", received.recv()).await;
-    assert_eq!(authenticated, Some("authenticated"));
+    expect_signal(&mut received, "authenticated").await;
     connection.write(body.as_bytes()).await;
     assert_eq!(connection.response().await.json()["id"], 1);
 }
@@ -143,9 +139,9 @@ async fn rejected_request_is_answered_without_its_body() {
 async fn client_that_sends_all_of_its_body_reads_the_authentication_error() {
     let instance = instance(ServerLimits::default()).await;
     let mut connection = instance.connect().await;
-    let large = word("nonsense", 2_000_000);
+    let large = echo_of_length("nonsense", 2_000_000);
     connection.exchange(&large).await.error(401, -32600);
-    let reply = connection.exchange(&word(ALICE, 1)).await.reply();
+    let reply = connection.exchange(&echo_of_length(ALICE, 1)).await.reply();
     assert_eq!(text(&reply), "Echo: x", "the connection stays open");
 }
 
@@ -182,15 +178,15 @@ async fn body_bytes_in_flight_are_limited_per_caller() {
     };
     let instance = instance(limits).await;
     let mut first = hold(&instance, ALICE).await;
-    let message = until_status(&instance, &word(ALICE, 90_000), 503).await;
+    let message = until_status(&instance, &echo_of_length(ALICE, 90_000), 503).await;
     let expected = "this caller is at its limit of 100000 bytes of request bodies on this instance";
     assert!(message.starts_with(expected), "{message}");
     // Another caller and small bodies are not affected.
-    instance.send(&word(BOB, 90_000)).await.reply();
-    instance.send(&word(ALICE, 10)).await.reply();
+    instance.send(&echo_of_length(BOB, 90_000)).await.reply();
+    instance.send(&echo_of_length(ALICE, 10)).await.reply();
     first.write(b"x").await;
     first.response().await.error(400, -32700);
-    instance.send(&word(ALICE, 90_000)).await.reply();
+    instance.send(&echo_of_length(ALICE, 90_000)).await.reply();
 }
 
 #[tokio::test]
@@ -202,7 +198,7 @@ async fn body_bytes_in_flight_are_limited_in_total() {
     };
     let instance = instance(limits).await;
     let _held = hold(&instance, ALICE).await;
-    let message = until_status(&instance, &word(BOB, 90_000), 503).await;
+    let message = until_status(&instance, &echo_of_length(BOB, 90_000), 503).await;
     let expected = "this instance is at its limit of 120000 bytes of request bodies";
     assert!(message.starts_with(expected), "{message}");
 }
@@ -218,7 +214,7 @@ async fn slow_body_times_out() {
     let message = slow.response().await.error(408, -32600);
     assert!(message.contains("`body_seconds`"), "{message}");
     slow.closed().await;
-    // Without authentication, the rest of the body is not waited for.
+    // Without authentication, the server does not wait for the rest of the body.
     let mut stranger = hold(&instance, "nonsense").await;
     stranger.response().await.error(401, -32600);
     stranger.closed().await;

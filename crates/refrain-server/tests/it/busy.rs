@@ -2,8 +2,8 @@
 
 use crate::support::tasks::{about, eager};
 use crate::support::{
-    Instance, Login, Request, Response, StdioClient, legacy, names, result, start, text, token,
-    within,
+    Instance, Login, Request, Response, StdioClient, legacy, login, names, result, start, text,
+    token, within,
 };
 use refrain_core::{Cx, Error, Result};
 use refrain_server::{Prompt, Resource, Server, ServerBuilder, State, Tool};
@@ -104,10 +104,6 @@ fn tool(name: &str) -> Request {
     Request::tool(name, json!({}))
 }
 
-fn answers() -> Value {
-    json!({"login": {"action": "accept", "content": {"name": "Ada"}}})
-}
-
 fn error() -> Value {
     json!({"code": -32603, "message": MESSAGE})
 }
@@ -140,7 +136,7 @@ async fn busy_handler_is_answered_with_503() {
 async fn busy_later_round_can_be_repeated() {
     let (instance, printer) = instance().await;
     let state = token(&instance.send(&tool("ask_and_print")).await.reply());
-    let request = tool("ask_and_print").again(&state, answers());
+    let request = tool("ask_and_print").again(&state, login("Ada"));
     assert_busy(&instance.send(&request).await);
     printer.release();
     assert_eq!(text(&instance.send(&request).await.reply()), "Ada");
@@ -151,7 +147,7 @@ async fn busy_later_round_of_a_live_call_ends_it() {
     let (instance, printer) = instance().await;
     let first = tool("ask_and_print_live");
     let state = token(&instance.send(&first).await.reply());
-    let request = first.again(&state, answers());
+    let request = first.again(&state, login("Ada"));
     for _ in 0..2 {
         let response = instance.send(&request).await;
         assert_eq!(response.status, 200);

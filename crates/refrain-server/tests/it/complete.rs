@@ -1,6 +1,6 @@
 //! Completion of prompt arguments and template variables.
 
-use crate::support::{Request, names, result, signals, start, within};
+use crate::support::{Request, expect_signal, handle, names, result, signals, start, until};
 use refrain_core::{Cx, Error, Principal, Result};
 use refrain_server::{
     BuildError, CompletionInput, Prompt, ResourceTemplate, Server, ServerBuilder, ServerLimits,
@@ -8,7 +8,6 @@ use refrain_server::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 #[derive(Deserialize, JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -137,7 +136,7 @@ async fn suggestions_are_limited_to_one_hundred() {
 async fn invalid_completion_request_names_the_problem() {
     let instance = start(builder()).await;
     let good = || complete(prompt(), "language", "p");
-    for (request, word) in [
+    for (request, expected) in [
         (
             complete(
                 json!({"type": "ref/prompt", "name": "none"}),
@@ -175,7 +174,7 @@ async fn invalid_completion_request_names_the_problem() {
         ),
     ] {
         let message = instance.send(&request).await.error(400, -32602);
-        names(&message, &[word]);
+        names(&message, &[expected]);
     }
 }
 
@@ -212,10 +211,7 @@ async fn completion_takes_a_call_permit() {
     for _ in 0..2 {
         let mut connection = instance.connect().await;
         connection.send(&request).await;
-        assert_eq!(
-            within("the completer to start", received.recv()).await,
-            Some("started")
-        );
+        expect_signal(&mut received, "started").await;
         busy.push(connection);
     }
     assert_eq!(instance.server.running(), 2);
@@ -224,12 +220,10 @@ async fn completion_takes_a_call_permit() {
     assert_eq!(third.header("retry-after"), Some("1"));
     // A disconnect releases the permit.
     busy.pop();
-    let released = async {
-        while instance.server.running() > 1 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    within("the permit to be released", released).await;
+    until("the permit to be released", || {
+        instance.server.running() <= 1
+    })
+    .await;
     signals.open();
     for connection in &mut busy {
         let reply = connection.response().await.reply();
@@ -250,11 +244,7 @@ async fn completion_method_is_unknown_without_completers() {
 async fn completer_receives_the_principal() {
     let server = builder().build().expect("the server builds");
     let request = complete(prompt(), "framework", "x");
-    let mut out = server
-        .handle(&request.message(), Principal::new("alice"))
-        .await;
-    let reply: Value = serde_json::from_slice(&out.next().await.expect("there is a reply"))
-        .expect("replies are JSON");
+    let reply = handle(&server, &request, Principal::new("alice")).await;
     assert_eq!(result(&reply)["completion"]["values"], json!(["x--alice"]));
 }
 

@@ -1,11 +1,11 @@
 //! Limits of connections, idle connections, oversized heads and bodies, and clients that do not read.
 
+use crate::http2::parts;
 use crate::support::legacy::{Session, request};
 use crate::support::{
-    Connection, Guard, Instance, LOG_LEVEL, OptionalBearer, Request, Signals, echo, names, signals,
-    start, text, within,
+    Connection, Guard, Instance, LOG_LEVEL, OptionalBearer, Request, SignalReceiver, Signals, echo,
+    echo_call, expect_signal, forwarded_for, names, signals, start, text, within,
 };
-use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use refrain_core::{Cx, Result};
 use refrain_server::{
@@ -17,7 +17,6 @@ use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Longer than a loaded machine needs to send a request on a new connection.
 pub(crate) const IDLE: Duration = Duration::from_millis(500);
@@ -38,9 +37,7 @@ async fn flood(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     }
 }
 
-pub(crate) fn builder(
-    limits: ServerLimits,
-) -> (ServerBuilder, Arc<Signals>, UnboundedReceiver<&'static str>) {
+pub(crate) fn builder(limits: ServerLimits) -> (ServerBuilder, Arc<Signals>, SignalReceiver) {
     let (signals, received) = signals();
     let builder = Server::builder("connections", "1")
         .tool(Tool::new("echo", echo))
@@ -51,15 +48,9 @@ pub(crate) fn builder(
     (builder, signals, received)
 }
 
-pub(crate) async fn instance(
-    limits: ServerLimits,
-) -> (Instance, Arc<Signals>, UnboundedReceiver<&'static str>) {
+pub(crate) async fn instance(limits: ServerLimits) -> (Instance, Arc<Signals>, SignalReceiver) {
     let (builder, signals, received) = builder(limits);
     (start(builder).await, signals, received)
-}
-
-pub(crate) fn word() -> Request {
-    Request::tool("echo", json!({"text": "x"}))
 }
 
 #[tokio::test]
@@ -70,7 +61,7 @@ async fn idle_connection_is_closed() {
     };
     let (instance, ..) = instance(limits).await;
     let mut done = instance.connect().await;
-    assert_eq!(text(&done.exchange(&word()).await.reply()), "Echo: x");
+    assert_eq!(text(&done.exchange(&echo_call()).await.reply()), "Echo: x");
     let mut slow = instance.connect().await;
     slow.write(b"POST /mcp HTTP/1.1\r\nHost: loc").await;
     let mut silent = instance.connect().await;
@@ -88,10 +79,7 @@ async fn connection_with_a_running_call_is_not_idle() {
     let (instance, signals, mut received) = instance(limits).await;
     let mut busy = instance.connect().await;
     busy.send(&Request::tool("held", json!({}))).await;
-    assert_eq!(
-        within("the handler", received.recv()).await,
-        Some("started")
-    );
+    expect_signal(&mut received, "started").await;
     tokio::time::sleep(4 * IDLE).await;
     signals.open();
     assert_eq!(text(&busy.response().await.reply()), "let through");
@@ -119,7 +107,10 @@ async fn body_far_over_the_limit_closes_the_connection() {
     let mut connection = instance.connect().await;
     let over = Request::tool("echo", json!({"text": "x".repeat(2000)}));
     connection.exchange(&over).await.error(413, -32600);
-    assert_eq!(text(&connection.exchange(&word()).await.reply()), "Echo: x");
+    assert_eq!(
+        text(&connection.exchange(&echo_call()).await.reply()),
+        "Echo: x"
+    );
     // A larger Content-Length is rejected before the body is read, and the connection is closed.
     let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4001\r\n\r\n";
     connection.write(head.as_bytes()).await;
@@ -131,7 +122,7 @@ async fn body_far_over_the_limit_closes_the_connection() {
 async fn connect_from(instance: &Instance, host: u8) -> Option<Connection> {
     let local = IpAddr::V4(Ipv4Addr::new(127, 0, 0, host));
     let mut connection = Connection::open_from(local, instance.address).await;
-    let response = connection.try_exchange(&word()).await.ok()?;
+    let response = connection.try_exchange(&echo_call()).await.ok()?;
     assert_eq!(text(&response.reply()), "Echo: x");
     Some(connection)
 }
@@ -151,11 +142,11 @@ async fn connections_are_limited_per_address() {
         .expect("another address is not affected");
     drop(first);
     let again = async { while connect_from(&instance, 1).await.is_none() {} };
-    within("the place of a closed connection", again).await;
+    within("a connection to be accepted", again).await;
 }
 
 #[tokio::test]
-async fn address_with_few_connections_gets_a_place_on_a_full_port() {
+async fn address_with_few_connections_is_accepted_on_a_full_port() {
     let limits = ServerLimits {
         connections: 4,
         ..ServerLimits::default()
@@ -170,11 +161,11 @@ async fn address_with_few_connections_gets_a_place_on_a_full_port() {
     }
     assert!(
         connect_from(&instance, 1).await.is_none(),
-        "no place among its own connections"
+        "its own connections are not closed"
     );
     let mut others = Vec::new();
     for host in [2, 3] {
-        others.push(connect_from(&instance, host).await.expect("a place"));
+        others.push(connect_from(&instance, host).await.expect("a connection"));
     }
     assert!(
         connect_from(&instance, 2).await.is_none(),
@@ -182,11 +173,11 @@ async fn address_with_few_connections_gets_a_place_on_a_full_port() {
     );
     let mut closed = 0;
     for connection in &mut idle {
-        closed += usize::from(connection.try_exchange(&word()).await.is_err());
+        closed += usize::from(connection.try_exchange(&echo_call()).await.is_err());
     }
     assert_eq!(closed, 2);
     for connection in &mut others {
-        connection.exchange(&word()).await.reply();
+        connection.exchange(&echo_call()).await.reply();
     }
     signals.open();
     let reply = busy.response().await.reply();
@@ -200,7 +191,7 @@ async fn oversized_head_is_rejected() {
         ..ServerLimits::default()
     };
     let (instance, ..) = instance(limits).await;
-    let filled = |length: usize| word().header("X-Filler", &"x".repeat(length));
+    let filled = |length: usize| echo_call().header("X-Filler", &"x".repeat(length));
     instance.send(&filled(15_000)).await.reply();
     assert_eq!(instance.send(&filled(25_000)).await.status, 431);
 }
@@ -215,8 +206,7 @@ async fn call_of_a_client_that_does_not_read_is_cancelled() {
     let mut connection = instance.connect().await;
     let request = Request::tool("flood", json!({})).meta(LOG_LEVEL, json!("info"));
     connection.send(&request).await;
-    let dropped = within("the end of the handler", received.recv()).await;
-    assert_eq!(dropped, Some("dropped"));
+    expect_signal(&mut received, "dropped").await;
     instance.at_rest().await;
 }
 
@@ -251,7 +241,7 @@ async fn caller_at_its_limit_of_calls_gets_no_lists_either() {
 }
 
 #[tokio::test]
-async fn authenticated_caller_is_served_behind_a_crowd_of_anonymous_ones() {
+async fn authenticated_caller_is_served_despite_many_anonymous_callers() {
     let limits = ServerLimits {
         concurrent_calls: 8,
         concurrent_calls_each: 4,
@@ -262,23 +252,19 @@ async fn authenticated_caller_is_served_behind_a_crowd_of_anonymous_ones() {
     let (builder, signals, mut received) = builder(limits);
     let builder = builder.authenticator(OptionalBearer(tokens));
     let instance = start(builder.client_address_header("X-Forwarded-For")).await;
-    let at = |request: Request, address: u8| {
-        request.header("X-Forwarded-For", &format!("192.0.2.{address}"))
-    };
-    let mut crowd = Vec::new();
+    let mut connections = Vec::new();
     for address in 1..=6 {
         let mut connection = instance.connect().await;
         let held = Request::tool("held", json!({}));
-        connection.send(&at(held, address)).await;
+        connection.send(&forwarded_for(held, address)).await;
         within("the handler", received.recv()).await;
-        crowd.push(connection);
+        connections.push(connection);
     }
-    let rejected = instance.send(&at(word(), 7)).await;
+    let rejected = instance.send(&forwarded_for(echo_call(), 7)).await;
     let message = rejected.error(503, -32603);
     names(&message, &["limit of 6 calls for anonymous callers"]);
-    let word = word().header("Authorization", &format!("Bearer {token}"));
-    instance.send(&word).await.reply();
-    for mut connection in crowd {
+    instance.send(&echo_call().bearer(token)).await.reply();
+    for mut connection in connections {
         signals.open();
         connection.response().await.reply();
     }
@@ -286,7 +272,7 @@ async fn authenticated_caller_is_served_behind_a_crowd_of_anonymous_ones() {
 
 /// A caller with a call leaves the last quarter to callers without one.
 #[tokio::test]
-async fn new_caller_is_served_behind_a_crowd_with_several_calls_each() {
+async fn new_caller_is_served_despite_callers_with_several_calls_each() {
     let limits = ServerLimits {
         concurrent_calls: 8,
         concurrent_calls_each: 4,
@@ -294,24 +280,21 @@ async fn new_caller_is_served_behind_a_crowd_with_several_calls_each() {
     };
     let (builder, signals, mut received) = builder(limits);
     let instance = start(builder.client_address_header("X-Forwarded-For")).await;
-    let at = |request: Request, address: u8| {
-        request.header("X-Forwarded-For", &format!("192.0.2.{address}"))
-    };
-    let mut crowd = Vec::new();
+    let mut connections = Vec::new();
     for address in [1, 2, 3, 4, 1, 2, 3, 4] {
-        let held = at(Request::tool("held", json!({})), address);
+        let held = forwarded_for(Request::tool("held", json!({})), address);
         let mut connection = instance.connect().await;
         connection.send(&held).await;
-        if crowd.len() < 6 {
+        if connections.len() < 6 {
             within("the handler", received.recv()).await;
-            crowd.push(connection);
+            connections.push(connection);
         } else {
             let message = connection.response().await.error(503, -32603);
             names(&message, &["has 1 calls", "for other callers"]);
         }
     }
-    instance.send(&at(word(), 5)).await.reply();
-    for mut connection in crowd {
+    instance.send(&forwarded_for(echo_call(), 5)).await.reply();
+    for mut connection in connections {
         signals.open();
         connection.response().await.reply();
     }
@@ -336,7 +319,7 @@ async fn anonymous_clients_behind_a_proxy_are_limited_by_their_own_address() {
         first.send(&held("192.0.2.1")).await;
         within("the handler", received.recv()).await;
         instance.send(&held("192.0.2.1")).await.error(503, -32603);
-        let other = word().header("X-Forwarded-For", "192.0.2.2");
+        let other = echo_call().header("X-Forwarded-For", "192.0.2.2");
         assert_eq!(instance.send(&other).await.status, status);
         signals.open();
         first.response().await.reply();
@@ -356,23 +339,17 @@ async fn mounted_service_takes_the_address_from_a_request_extension() {
     let server = builder.build().expect("a valid server");
     let service = HttpService::new(server, AllowedHosts::local());
     let send = |request: &Request, address: [u8; 4]| {
-        let message = request.to_bytes("localhost");
-        let message = String::from_utf8(message).expect("text");
-        let (head, body) = message.split_once("\r\n\r\n").expect("a head");
-        let mut request = http::Request::post("/mcp");
-        for line in head.lines().skip(1) {
-            let (name, value) = line.split_once(": ").expect("a header");
-            request = request.header(name, value);
-        }
-        let request = request.extension(SocketAddr::from((address, 4711)));
-        let body = Full::new(Bytes::from(body.to_owned()));
-        let (service, request) = (service.clone(), request.body(body).expect("valid"));
+        let (head, body) = parts(request);
+        let mut request = head.map(|()| Full::new(body));
+        let address = SocketAddr::from((address, 4711));
+        request.extensions_mut().insert(address);
+        let service = service.clone();
         async move { service.handle(request).await }
     };
     let first = tokio::spawn(send(&Request::tool("held", json!({})), [192, 0, 2, 1]));
     within("the handler", received.recv()).await;
-    assert_eq!(send(&word(), [192, 0, 2, 1]).await.status(), 503);
-    assert_eq!(send(&word(), [192, 0, 2, 2]).await.status(), 200);
+    assert_eq!(send(&echo_call(), [192, 0, 2, 1]).await.status(), 503);
+    assert_eq!(send(&echo_call(), [192, 0, 2, 2]).await.status(), 200);
     signals.open();
     let first = first.await.expect("a response").collect().await;
     assert!(first.is_ok());

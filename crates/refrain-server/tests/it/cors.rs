@@ -1,8 +1,7 @@
 //! CORS: preflights and the responses that web pages may read.
 
-use crate::support::{Instance, Request, Response, echo, names, start_for, text};
+use crate::support::{Instance, Request, Response, echo, echo_call, names, start_for, text};
 use refrain_server::{AllowedHosts, BearerTokens, ResourceMetadata, Server, ServerBuilder, Tool};
-use serde_json::json;
 
 const APP: &str = "https://app.example.com";
 const TOKEN: &str = "alice-0123456789abcdef";
@@ -23,9 +22,7 @@ async fn instance() -> Instance {
 }
 
 fn call(origin: &str) -> Request {
-    Request::tool("echo", json!({"text": "x"}))
-        .header("Authorization", &format!("Bearer {TOKEN}"))
-        .header("Origin", origin)
+    echo_call().bearer(TOKEN).header("Origin", origin)
 }
 
 /// The request with which a browser asks whether a page may send these headers.

@@ -1,11 +1,11 @@
 //! Draft endpoints: waiting for tasks, streams and errors.
 
-use crate::support::tasks::{create_of, eager};
-use crate::support::{Connection, Request, Response, names, within};
+use crate::support::tasks::{Work, create_of, eager, work};
+use crate::support::{Connection, Request, Response, handle, names, within};
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::drafts;
 use refrain_server::{AllowedHosts, Server, ServerBuilder, TaskOptions, Tool};
-use refrain_store::{MemoryStore, TaskStore};
+use refrain_store::MemoryStore;
 use refrain_testkit::net::until;
 use refrain_wire::drafts::Draft;
 use serde_json::{Value, json};
@@ -16,10 +16,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 const WITH_TASKS: [Draft; 2] = [Draft::First, Draft::Second];
-
-async fn work(_: Cx) -> Result<&'static str> {
-    Ok("worked")
-}
 
 /// Reports progress, then asks.
 async fn count(cx: Cx) -> Result<String> {
@@ -110,6 +106,14 @@ fn request(method: &str, params: Value) -> Value {
     request
 }
 
+/// Creates a task, and the request for its result.
+async fn create_task(draft: Draft, store: &MemoryStore) -> (Work, Value) {
+    let tool = format!("{draft}:work");
+    let task = create_of(&tool, Arc::new(store.clone()), Principal::anonymous()).await;
+    let result = request("tasks/result", json!({"taskId": task.id()}));
+    (task, result)
+}
+
 /// Lets two clients wait for a task with a limit of one. Returns the rejection of one and the connection of the other.
 async fn wait_twice(endpoint: &TestEndpoint, result: &Value) -> (Response, Connection) {
     let mut one = endpoint.send(result).await;
@@ -129,10 +133,7 @@ async fn waiting_for_a_task_uses_its_own_limit_and_ends_on_shutdown() {
             ..eager()
         };
         let endpoint = TestEndpoint::start(draft, &store, options).await;
-        let shared: Arc<dyn TaskStore> = Arc::new(store.clone());
-        let tool = format!("{draft}:work");
-        let task = create_of(&tool, shared, Principal::anonymous()).await;
-        let result = request("tasks/result", json!({"taskId": task.id()}));
+        let (task, result) = create_task(draft, &store).await;
         let (rejected, mut waiting) = wait_twice(&endpoint, &result).await;
         let message = rejected.error(503, -32603);
         assert!(message.contains("limit of 1 clients waiting"), "{message}");
@@ -160,10 +161,7 @@ async fn waiting_clients_of_one_caller_are_limited() {
             ..eager()
         };
         let endpoint = TestEndpoint::start(draft, &store, options).await;
-        let shared: Arc<dyn TaskStore> = Arc::new(store.clone());
-        let tool = format!("{draft}:work");
-        let task = create_of(&tool, shared, Principal::anonymous()).await;
-        let result = request("tasks/result", json!({"taskId": task.id()}));
+        let (task, result) = create_task(draft, &store).await;
         let (rejected, mut waiting) = wait_twice(&endpoint, &result).await;
         let message = rejected.error(503, -32603);
         assert!(
@@ -187,10 +185,7 @@ async fn waiting_client_receives_the_task_result() {
     for draft in WITH_TASKS {
         let store = MemoryStore::new();
         let endpoint = TestEndpoint::start(draft, &store, eager()).await;
-        let shared: Arc<dyn TaskStore> = Arc::new(store.clone());
-        let tool = format!("{draft}:work");
-        let task = create_of(&tool, shared, Principal::anonymous()).await;
-        let result = request("tasks/result", json!({"taskId": task.id()}));
+        let (task, result) = create_task(draft, &store).await;
         let mut waiting = endpoint.send(&result).await;
         task.complete(&json!({"content": [], "isError": false}))
             .await;
@@ -219,10 +214,8 @@ async fn tool_list_shows_task_support() {
                 .json(),
             None => {
                 let server = server.build().expect("a server");
-                let list = Request::rpc("tools/list", json!({})).message();
-                let mut answer = server.handle(&list, Principal::anonymous()).await;
-                let answer = within("a list", answer.next()).await;
-                serde_json::from_slice::<Value>(&answer.expect("a list")).expect("JSON")
+                let list = Request::rpc("tools/list", json!({}));
+                handle(&server, &list, Principal::anonymous()).await
             }
         };
         let tools = answer["result"]["tools"].as_array().expect("tools").clone();

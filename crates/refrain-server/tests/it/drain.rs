@@ -1,9 +1,10 @@
 //! Shutdown and overload: flows move to other instances.
 
 use crate::support::{
-    Connection, Instance, Request, Signals, result, signals, start, text, token, within,
+    Connection, Instance, Request, Signals, expect_signal, keys, result, signals, start, text,
+    token, within,
 };
-use refrain_core::{Cx, KeyRing, Limits, Result, SystemSource};
+use refrain_core::{Cx, KeyRing, Limits, Result};
 use refrain_server::{Server, ServerBuilder, ServerLimits, State, Tool};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -65,15 +66,24 @@ fn builder(keys: &KeyRing, signals: &Arc<Signals>, limits: ServerLimits) -> Serv
         .limits(limits)
 }
 
-fn keys() -> KeyRing {
-    KeyRing::generate(&SystemSource::new())
-}
-
 /// The token of a round without asks, as sent when a flow is shed.
 #[track_caller]
 fn shed_token(reply: &Value) -> String {
     assert_eq!(result(reply).get("inputRequests"), None, "{reply}");
     token(reply)
+}
+
+/// Sends a call and repeats it while its flow is shed. Returns the last reply and the number of repeated rounds.
+async fn follow_sheds(instance: &Instance, call: &Request) -> (Value, u32) {
+    let mut reply = instance.send(call).await.reply();
+    let mut rounds = 0;
+    while reply["result"]["resultType"] == "input_required" {
+        rounds += 1;
+        let state = json!(shed_token(&reply));
+        let again = call.clone().param("requestState", state);
+        reply = instance.send(&again).await.reply();
+    }
+    (reply, rounds)
 }
 
 async fn ready(instance: &Instance) -> u16 {
@@ -118,12 +128,9 @@ async fn flow_of_a_draining_instance_continues_at_another() {
     let mut connection = first.connect().await;
     connection.send(&request).await;
     for _ in 0..3 {
-        assert_eq!(within("the sum", received.recv()).await, Some("added"));
+        expect_signal(&mut received, "added").await;
     }
-    assert_eq!(
-        within("the gate", received.recv()).await,
-        Some("at the gate")
-    );
+    expect_signal(&mut received, "at the gate").await;
 
     first.stop();
     let draining = async {
@@ -167,15 +174,7 @@ async fn flow_is_shed_a_limited_number_of_times() {
         };
         let instance = start(builder(&keys(), &signals, limits)).await;
         let plain = Request::tool("sum", json!({"upto": upto, "gate": 0}));
-        let mut reply = instance.send(&plain).await.reply();
-        let mut rounds = 0;
-        while reply["result"]["resultType"] == "input_required" {
-            rounds += 1;
-            let again = plain
-                .clone()
-                .param("requestState", json!(shed_token(&reply)));
-            reply = instance.send(&again).await.reply();
-        }
+        let (reply, rounds) = follow_sheds(&instance, &plain).await;
         assert_eq!((text(&reply), rounds), ("21", sheds.min(6)), "{sheds}");
         let added = std::iter::from_fn(|| received.try_recv().ok()).count();
         assert_eq!(added, 6);
@@ -191,15 +190,7 @@ async fn flow_is_shed_after_a_step_which_does_not_run_again() {
     };
     let instance = start(builder(&keys(), &signals, limits)).await;
     let plain = Request::tool("steps", json!({}));
-    let mut reply = instance.send(&plain).await.reply();
-    let mut rounds = 0;
-    while reply["result"]["resultType"] == "input_required" {
-        rounds += 1;
-        let again = plain
-            .clone()
-            .param("requestState", json!(shed_token(&reply)));
-        reply = instance.send(&again).await.reply();
-    }
+    let (reply, rounds) = follow_sheds(&instance, &plain).await;
     assert_eq!((text(&reply), rounds), ("15", 2));
     assert_eq!(std::iter::from_fn(|| received.try_recv().ok()).count(), 5);
 }
@@ -251,10 +242,7 @@ async fn shutdown_waits_for_a_running_call() {
     connection
         .send(&Request::tool("sum", json!({"upto": 3, "gate": 1})))
         .await;
-    assert_eq!(
-        within("the gate", received.recv()).await,
-        Some("at the gate")
-    );
+    expect_signal(&mut received, "at the gate").await;
     instance.stop();
     let address = instance.address;
     let closed = async {
@@ -279,14 +267,8 @@ async fn call_is_dropped_when_the_drain_time_elapses() {
     let mut instance = start(builder(&keys(), &signals, limits)).await;
     let mut connection = instance.connect().await;
     connection.send(&Request::tool("hang", json!({}))).await;
-    assert_eq!(
-        within("the handler to begin", received.recv()).await,
-        Some("started")
-    );
+    expect_signal(&mut received, "started").await;
     instance.stop();
     instance.stopped().await;
-    assert_eq!(
-        within("the handler to be dropped", received.recv()).await,
-        Some("dropped")
-    );
+    expect_signal(&mut received, "dropped").await;
 }

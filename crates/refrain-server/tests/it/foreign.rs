@@ -8,8 +8,7 @@ use crate::support::{
 };
 use refrain_core::{Cx, Error, Result};
 use refrain_server::{
-    BuildError, Prompt, RawResult, Resource, ResourceTemplate, Server, ServerBuilder, TaskOptions,
-    Tool,
+    BuildError, Prompt, RawResult, Resource, ResourceTemplate, Server, ServerBuilder, Tool,
 };
 use refrain_store::MemoryStore;
 use refrain_wire::client::AsSent;
@@ -280,9 +279,8 @@ async fn foreign_error_keeps_code_message_and_data() {
 }
 
 fn with_tasks(tool: Tool) -> ServerBuilder {
-    let options = TaskOptions { ..eager() };
     Server::builder("proxy", "1")
-        .tasks(Arc::new(MemoryStore::new()), options)
+        .tasks(Arc::new(MemoryStore::new()), eager())
         .tool(tool)
 }
 

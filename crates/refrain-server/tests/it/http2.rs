@@ -1,7 +1,10 @@
 //! HTTP/2 without TLS: calls, and the limits of connections, streams, heads and bodies.
 
-use crate::connections::{IDLE, builder, instance, word};
-use crate::support::{Connection, Instance, LOG_LEVEL, MetricsPort, Request, start, text, within};
+use crate::connections::{IDLE, builder, instance};
+use crate::support::{
+    Connection, Instance, LOG_LEVEL, MetricsPort, Request, echo_call, expect_signal, start, text,
+    within,
+};
 use bytes::Bytes;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream};
@@ -26,7 +29,7 @@ impl Client {
     async fn open(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("a connection");
         let opened = Builder::new()
-            // One stream that is not read must not use up the room of the others.
+            // A stream that is not read must not use up the window of the others.
             .initial_connection_window_size(1 << 20)
             .handshake(stream);
         let (requests, connection) = opened.await.expect("HTTP/2");
@@ -64,7 +67,7 @@ impl Client {
 }
 
 /// The head and the body of a request.
-fn parts(request: &Request) -> (http::Request<()>, Bytes) {
+pub(crate) fn parts(request: &Request) -> (http::Request<()>, Bytes) {
     let message = String::from_utf8(request.to_bytes("localhost")).expect("text");
     let (head, body) = message.split_once("\r\n\r\n").expect("a head");
     let mut request = http::Request::post("http://localhost/mcp");
@@ -98,7 +101,7 @@ async fn collect(mut body: RecvStream) -> Vec<u8> {
 }
 
 async fn echoes(client: &mut Client) {
-    let (status, reply) = client.send(&word()).await;
+    let (status, reply) = client.send(&echo_call()).await;
     assert_eq!(status, 200, "{reply}");
     assert_eq!(text(&reply), "Echo: x");
 }
@@ -111,7 +114,7 @@ fn keep_busy(client: &Client) -> JoinHandle<()> {
         connection,
     };
     tokio::spawn(async move {
-        while let Ok(response) = client.try_begin(&word()).await {
+        while let Ok(response) = client.try_begin(&echo_call()).await {
             let _ = response.await;
             tokio::time::sleep(IDLE / 10).await;
         }
@@ -135,10 +138,12 @@ async fn calls_share_a_connection() {
     signals.open();
     let (status, reply) = read(held).await;
     assert_eq!((status, text(&reply)), (StatusCode::OK, "let through"));
-    let (status, _) = client.send(&word().header("Host", "evil.example")).await;
+    let (status, _) = client
+        .send(&echo_call().header("Host", "evil.example"))
+        .await;
     assert_eq!(status, 403, "the Host header is checked");
     // A client of HTTP/1.1 uses the same port.
-    instance.send(&word()).await.reply();
+    instance.send(&echo_call()).await.reply();
 }
 
 #[tokio::test]
@@ -149,7 +154,7 @@ async fn start_of_a_connection_may_arrive_in_pieces() {
     let mut http2 = TcpStream::connect(instance.address).await.expect("open");
     http2.write_all(&PREFACE[..2]).await.expect("written");
     tokio::time::sleep(Duration::from_millis(50)).await;
-    http1.write(&word().to_bytes("localhost")[1..]).await;
+    http1.write(&echo_call().to_bytes("localhost")[1..]).await;
     assert_eq!(text(&http1.response().await.reply()), "Echo: x");
     http2.write_all(&PREFACE[2..]).await.expect("written");
     http2.write_all(&frame(4, 0, &[])).await.expect("written");
@@ -207,18 +212,18 @@ async fn stream_counts_as_a_connection() {
         held.push(client.begin(&Request::tool("held", json!({}))).await);
         within("the handler", received.recv()).await;
     }
-    let rejected = client.begin(&word()).await;
+    let rejected = client.begin(&echo_call()).await;
     let rejected = within("a response", rejected).await.expect("a response");
     assert_eq!(rejected.status(), 503);
     assert_eq!(rejected.headers()["retry-after"], "1");
-    // A body would stay in memory while the client gives no room for it.
+    // A body would stay in memory until the client reads it.
     assert!(rejected.body().is_end_stream());
     for held in held {
         signals.open();
         assert_eq!(text(&read(held).await.1), "let through");
     }
-    let again = async { while client.send(&word()).await.0 != 200 {} };
-    within("the place of an ended stream", again).await;
+    let again = async { while client.send(&echo_call()).await.0 != 200 {} };
+    within("a stream to be accepted", again).await;
 }
 
 #[tokio::test]
@@ -267,7 +272,7 @@ async fn oversized_head_is_rejected() {
     };
     let (instance, ..) = instance(limits).await;
     let mut client = Client::open(instance.address).await;
-    let filled = |length: usize| word().header("X-Filler", &"x".repeat(length));
+    let filled = |length: usize| echo_call().header("X-Filler", &"x".repeat(length));
     assert_eq!(client.send(&filled(15_000)).await.0, 200);
     assert_eq!(client.send(&filled(25_000)).await.0, 431);
     echoes(&mut client).await;
@@ -283,7 +288,7 @@ async fn slow_body_ends_its_stream() {
     let (instance, ..) = instance(limits).await;
     let mut client = Client::open(instance.address).await;
     let busy = keep_busy(&client);
-    let (head, body) = parts(&word());
+    let (head, body) = parts(&echo_call());
     let (silent, _silent_body) = client.requests.send_request(head.clone(), false).unwrap();
     let (slow, mut slow_body) = client.requests.send_request(head, false).unwrap();
     slow_body.send_data(body.slice(..10), false).unwrap();
@@ -302,9 +307,8 @@ async fn call_of_a_stream_that_is_not_read_is_cancelled() {
     let request = Request::tool("flood", json!({})).meta(LOG_LEVEL, json!("info"));
     let unread = client.begin(&request).await;
     let unread = within("a response", unread).await.expect("a response");
-    let dropped = within("the end of the handler", received.recv()).await;
-    assert_eq!(dropped, Some("dropped"));
-    // The other streams of the connection go on.
+    expect_signal(&mut received, "dropped").await;
+    // The other streams of the connection continue.
     echoes(&mut client).await;
     busy.abort();
     drop(unread);
@@ -367,5 +371,5 @@ async fn flood_of_resets_closes_the_connection() {
         rest = rest.get(9 + length..).unwrap_or_default();
     }
     assert!(reasons.contains(&calm.to_vec()), "{reasons:?}");
-    instance.send(&word()).await.reply();
+    instance.send(&echo_call()).await.reply();
 }

@@ -1,8 +1,9 @@
-//! The limit on the number of JSON values in a message, at every entrance.
+//! The limit on the number of JSON values in a message, on every transport.
 
 use crate::support::legacy::{Session, call, initialize, request};
 use crate::support::{
-    CLIENT_INFO, Instance, Request, StdioClient, echo, greet, names, start, text, token,
+    CLIENT_INFO, Instance, Request, StdioClient, echo, echo_call, greet, handle, names, start,
+    text, token,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -47,8 +48,8 @@ async fn request_over_http_is_rejected() {
     let answer = json!({"login": {"action": "accept", "content": {"name": "x", "more": many()}}});
     for request in [
         over(),
-        Request::tool("echo", json!({"text": "x"})).meta(CLIENT_INFO, json!({"more": many()})),
-        Request::tool("echo", json!({"text": "x"})).param("more", many()),
+        echo_call().meta(CLIENT_INFO, json!({"more": many()})),
+        echo_call().param("more", many()),
         Request::tool("greet", json!({})).again(&token(&first.reply()), answer),
     ] {
         let response = instance.send(&request.id(json!("seven"))).await;
@@ -72,11 +73,7 @@ async fn default_is_a_hundred_thousand_values() {
 #[tokio::test]
 async fn message_without_transport_is_rejected() {
     let server = builder().build().expect("a server");
-    let mut response = server
-        .handle(&over().message(), Principal::anonymous())
-        .await;
-    let reply = response.next().await.expect("a reply");
-    let reply: Value = serde_json::from_slice(&reply).expect("JSON");
+    let reply = handle(&server, &over(), Principal::anonymous()).await;
     assert_eq!(reply["error"]["code"], -32600);
 }
 
@@ -121,9 +118,7 @@ async fn line_over_stdio_is_rejected() {
     assert_eq!(rejected["id"], 7);
     assert_eq!(rejected["error"]["code"], -32600);
     names(rejected["error"]["message"].as_str().unwrap(), &ERROR);
-    let next = client
-        .call(&Request::tool("echo", json!({"text": "x"})))
-        .await;
+    let next = client.call(&echo_call()).await;
     assert_eq!(text(&next), "Echo: x");
 
     client.message(&initialize("2025-03-26", &json!({}))).await;

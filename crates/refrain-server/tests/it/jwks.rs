@@ -1,7 +1,7 @@
 //! The keys of an authorization server: fetching, caching, rotation and outages.
 
 use crate::support::issuer::{AUDIENCE, Answer, ISSUER, KeyServer, Signer, claims, jwks};
-use crate::support::{Instance, Request, echo, start, within};
+use crate::support::{Instance, Request, echo, echo_call, start, within};
 use refrain_server::{Jwks, JwtVerifier, JwtVerifierBuilder, Server, Tool};
 use serde_json::json;
 use std::sync::Arc;
@@ -28,8 +28,7 @@ async fn serve(verifier: JwtVerifierBuilder) -> Instance {
 }
 
 fn call(signer: &Signer) -> Request {
-    let bearer = format!("Bearer {}", signer.token(&claims("alice")));
-    Request::tool("echo", json!({"text": "x"})).header("Authorization", &bearer)
+    echo_call().bearer(&signer.token(&claims("alice")))
 }
 
 async fn status(instance: &Instance, signer: &Signer) -> u16 {

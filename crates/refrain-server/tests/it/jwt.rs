@@ -5,9 +5,8 @@ mod dpop;
 
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, decode, encode, jwks, now};
 use crate::support::watch::{LoggedEvent, watch};
-use crate::support::{Instance, Request, Response, start, text};
+use crate::support::{Instance, Request, Response, login, start, text, whoami};
 use aws_lc_rs::hmac;
-use refrain_core::{Cx, Result};
 use refrain_server::{
     Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError, ResourceMetadata, Server,
     ServerBuilder, Tool,
@@ -17,12 +16,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 use tracing::level_filters::LevelFilter;
-
-async fn whoami(cx: Cx) -> Result<String> {
-    let login: crate::support::Login = cx.elicit("login", "Who?").await?;
-    let id = cx.principal().id().unwrap_or("anonymous");
-    Ok(format!("{} is {id}", login.name))
-}
 
 fn server() -> ServerBuilder {
     Server::builder("jwt", "1")
@@ -54,16 +47,12 @@ async fn instance(signers: &[&Signer]) -> Instance {
 }
 
 fn call(bearer: &str) -> Request {
-    Request::tool("whoami", json!({})).header("Authorization", &format!("Bearer {bearer}"))
-}
-
-fn answers() -> Value {
-    json!({"login": {"action": "accept", "content": {"name": "x"}}})
+    Request::tool("whoami", json!({})).bearer(bearer)
 }
 
 /// The principal of a token.
 async fn principal(instance: &Instance, bearer: &str) -> String {
-    let request = call(bearer).param("inputResponses", answers());
+    let request = call(bearer).param("inputResponses", login("x"));
     let reply = instance.send(&request).await.reply();
     let name = text(&reply).strip_prefix("x is ");
     name.expect("a name").to_owned()
@@ -408,20 +397,20 @@ async fn challenge_names_the_resource_metadata() {
         .scopes(["use"])
         .resource_metadata(ResourceMetadata::new(AUDIENCE, [ISSUER]));
     let instance = start(builder).await;
-    let known = "scope=\"use\", resource_metadata=\
+    let parameters = "scope=\"use\", resource_metadata=\
                  \"https://mcp.example.com/.well-known/oauth-protected-resource/mcp\"";
     let plain = Request::tool("whoami", json!({}));
     let missing = instance.send(&plain).await;
     missing.error(401, -32600);
     let challenge = missing.header("www-authenticate");
-    assert_eq!(challenge, Some(format!("Bearer {known}").as_str()));
+    assert_eq!(challenge, Some(format!("Bearer {parameters}").as_str()));
     let mut old = claims("alice");
     old["exp"] = json!(5);
     let expired = instance.send(&call(&signer.token(&old))).await;
     expired.error(401, -32600);
     let challenge = expired.header("www-authenticate");
     let expected = format!(
-        "Bearer error=\"invalid_token\", {known}, error_description=\"the token has expired\""
+        "Bearer error=\"invalid_token\", {parameters}, error_description=\"the token has expired\""
     );
     assert_eq!(challenge, Some(expected.as_str()));
     for value in ["Bearer", "Bearer  "] {

@@ -1,9 +1,9 @@
 //! Key rotation while instances run.
 
-use crate::support::{Request, greet, start, text, token};
+use crate::support::{Request, greet, login, start, text, token};
 use refrain_core::{KeyRing, SystemSource};
 use refrain_server::{Server, ServerBuilder, Tool};
-use serde_json::{Value, json};
+use serde_json::json;
 
 fn builder() -> ServerBuilder {
     Server::builder("keys", "1").tool(Tool::new("greet", greet))
@@ -14,8 +14,7 @@ fn plain() -> Request {
 }
 
 fn again(token: &str) -> Request {
-    let answers: Value = json!({"login": {"action": "accept", "content": {"name": "x"}}});
-    plain().again(token, answers)
+    plain().again(token, login("x"))
 }
 
 #[tokio::test]

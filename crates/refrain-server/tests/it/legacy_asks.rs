@@ -2,10 +2,10 @@
 
 use crate::support::legacy::{Session, call, filled_in, request};
 use crate::support::{
-    Guard, Instance, Login, Signals, Word, greet, names, polled_again, signals, start,
-    start_advertised, within,
+    Guard, Instance, Login, SignalReceiver, Signals, Word, cancel, expect_signal, greet, keys,
+    names, polled_again, signals, start, start_advertised,
 };
-use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result, SystemSource};
+use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result};
 use refrain_server::{
     Prompt, Reply, ResourceTemplate, Server, ServerBuilder, ServerLimits, State, Tool,
 };
@@ -13,7 +13,6 @@ use refrain_wire::SamplingParams;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Asks a model and a person concurrently.
 async fn both(cx: Cx) -> Result<String> {
@@ -70,8 +69,6 @@ async fn addressed(cx: Cx, word: Word) -> Result<Reply<String>> {
     })
 }
 
-type SignalReceiver = UnboundedReceiver<&'static str>;
-
 fn builder(keys: &KeyRing) -> (ServerBuilder, Arc<Signals>, SignalReceiver) {
     let (signals, received) = signals();
     let builder = Server::builder("legacy", "1")
@@ -87,10 +84,6 @@ fn builder(keys: &KeyRing) -> (ServerBuilder, Arc<Signals>, SignalReceiver) {
         .resource_template(ResourceTemplate::new("a://{text}", "addressed", addressed))
         .tool(Tool::new("roots", roots));
     (builder, signals, received)
-}
-
-fn keys() -> KeyRing {
-    KeyRing::generate(&SystemSource::new())
 }
 
 async fn instance() -> Instance {
@@ -190,8 +183,8 @@ async fn ask_without_client_capability_is_an_error_result_of_tools() {
     for session in [none, url] {
         let rejected = session.result(&call(1, "greet", json!({}))).await;
         assert_eq!(rejected["isError"], true);
-        let said = rejected["content"][0]["text"].as_str().expect("text");
-        names(said, &["elicitation.form", "tell the user"]);
+        let message = rejected["content"][0]["text"].as_str().expect("text");
+        names(message, &["elicitation.form", "tell the user"]);
         // No model reads the results of other requests.
         let prompt = request(2, "prompts/get", json!({"name": "greeting"}));
         let rejected = session.post(&prompt).await;
@@ -334,20 +327,16 @@ async fn call_can_be_cancelled_at_any_instance() {
     let session = Session::open(&one).await;
     for (id, instance) in [(1, &one), (2, &other)] {
         let mut stream = session.stream(&call(id, "guarded", json!({}))).await;
-        assert_eq!(within("the call", received.recv()).await, Some("started"));
+        expect_signal(&mut received, "started").await;
         stream.next().await;
-        let params = json!({"requestId": id});
-        let cancel =
-            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-        assert_eq!(session.at(instance).post(&cancel).await.status, 202);
-        assert_eq!(within("its end", received.recv()).await, Some("dropped"));
+        assert_eq!(session.at(instance).post(&cancel(id)).await.status, 202);
+        expect_signal(&mut received, "dropped").await;
         assert!(stream.rest().await.is_empty(), "no further message");
     }
     // The number 3 and the string "3" are different ids.
     let mut stream = session.stream(&call(3, "guarded", json!({}))).await;
     let asked = stream.next().await;
-    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "3"}});
-    assert_eq!(session.post(&cancel).await.status, 202);
+    assert_eq!(session.post(&cancel("3")).await.status, 202);
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Ann");
 }
@@ -362,10 +351,8 @@ async fn handler_with_constant_progress_can_be_cancelled() {
     talks["params"]["_meta"] = json!({"progressToken": 1});
     let mut stream = session.stream(&talks).await;
     assert_eq!(stream.next().await["params"]["message"], "and on");
-    let cancel =
-        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
-    assert_eq!(session.post(&cancel).await.status, 202);
-    assert_eq!(within("its end", received.recv()).await, Some("dropped"));
+    assert_eq!(session.post(&cancel(1)).await.status, 202);
+    expect_signal(&mut received, "dropped").await;
 }
 
 #[tokio::test]
@@ -373,10 +360,10 @@ async fn deleted_session_ends_its_calls_at_all_instances() {
     let ([one, other], mut received) = two_instances(&keys()).await;
     let session = Session::open(&one).await;
     let mut stream = session.stream(&call(1, "guarded", json!({}))).await;
-    assert_eq!(within("the call", received.recv()).await, Some("started"));
+    expect_signal(&mut received, "started").await;
     stream.next().await;
     assert_eq!(session.at(&other).delete().await.status, 204);
-    assert_eq!(within("its end", received.recv()).await, Some("dropped"));
+    expect_signal(&mut received, "dropped").await;
     assert!(stream.rest().await.is_empty());
     session
         .post(&request(2, "ping", json!({})))

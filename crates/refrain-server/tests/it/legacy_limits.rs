@@ -2,16 +2,15 @@
 
 use crate::support::legacy::{Session, call, filled_in, request};
 use crate::support::{
-    Guard, Instance, Login, Request, Signals, echo, greet, names, signals, start, start_advertised,
-    text, token, within,
+    Guard, Instance, Login, Request, SignalReceiver, Signals, echo, expect_signal, greet, keys,
+    login, names, note, signals, start, start_advertised, text, token,
 };
-use refrain_core::{Cx, KeyRing, Result, SystemSource};
+use refrain_core::{Cx, Result};
 use refrain_server::{BearerTokens, Resource, Server, ServerBuilder, ServerLimits, State, Tool};
 use refrain_testkit::net::until;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Logs, and waits at the gate.
 async fn count(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
@@ -27,14 +26,10 @@ async fn asks(cx: Cx) -> Result<String> {
     Ok(login.name)
 }
 
-async fn note(_: Cx) -> Result<String> {
-    Ok("a note".into())
-}
-
-fn builder() -> (ServerBuilder, Arc<Signals>, UnboundedReceiver<&'static str>) {
+fn builder() -> (ServerBuilder, Arc<Signals>, SignalReceiver) {
     let (signals, received) = signals();
     let builder = Server::builder("legacy", "1")
-        .keys(KeyRing::generate(&SystemSource::new()))
+        .keys(keys())
         .state(signals.clone())
         .tool(Tool::new("asks", asks))
         .tool(Tool::new("count", count))
@@ -96,8 +91,7 @@ async fn abandoned_calls_of_an_anonymous_client_end_after_the_resume_time() {
     })
     .await;
     // A call whose asks were delivered still waits for its client.
-    let answers = json!({"login": {"action": "accept", "content": {"name": "Bob"}}});
-    let request = Request::tool("live", json!({})).again(&token, answers);
+    let request = Request::tool("live", json!({})).again(&token, login("Bob"));
     let done = instance.send(&request).await.reply();
     assert_eq!(text(&done), "Hello, Bob!");
     until("the last call to end", || live_calls(&instance) == "0").await;
@@ -119,7 +113,7 @@ async fn abandoned_call_of_an_authenticated_client_waits_for_its_answer() {
     let session = Session::open_with(address, "2025-11-25", &capabilities, &header).await;
     let mut stream = session.stream(&call(1, "count", json!({}))).await;
     let first_event = stream.event().await.expect("the first event");
-    assert_eq!(within("the count", received.recv()).await, Some("counted"));
+    expect_signal(&mut received, "counted").await;
     drop(stream);
     // An anonymous call that was abandoned later has ended.
     abandoned(&Session::open(&instance).await).await;
@@ -140,7 +134,7 @@ async fn abandoned(session: &Session) {
 
 #[tokio::test]
 async fn relayed_calls_of_an_anonymous_client_count_for_its_address() {
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let limits = ServerLimits {
         live_calls_each: 1,
         resume_time: Duration::from_secs(2),

@@ -2,29 +2,16 @@
 
 use crate::support::legacy::{Session, Stream, call, filled_in, request};
 use crate::support::{
-    Instance, echo, greet, names, start, start_advertised, start_on, url_of, within,
+    Instance, cancel, echo, greet, keys, logs, names, note, start, start_advertised, start_on,
+    url_of, within,
 };
-use refrain_core::{Cx, KeyRing, Result, SystemSource};
+use refrain_core::KeyRing;
 use refrain_server::{
     AllowedHosts, BearerTokens, Resource, Server, ServerBuilder, ServerLimits, Tool,
 };
-use refrain_wire::LogLevel;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-
-async fn logs(cx: Cx) -> Result<String> {
-    cx.log(LogLevel::Info, "news");
-    Ok("logged".into())
-}
-
-async fn note(_: Cx) -> Result<String> {
-    Ok("a note".into())
-}
-
-fn keys() -> KeyRing {
-    KeyRing::generate(&SystemSource::new())
-}
 
 fn builder(keys: &KeyRing) -> ServerBuilder {
     let limits = ServerLimits {
@@ -47,11 +34,6 @@ async fn fleet() -> [Instance; 3] {
         start_advertised(builder(&keys)).await,
         start_advertised(builder(&keys)).await,
     ]
-}
-
-fn cancel(id: &Value) -> Value {
-    let params = json!({"requestId": id});
-    json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 }
 
 fn text(reply: &Value) -> &Value {
@@ -199,7 +181,7 @@ async fn lost_holder_is_reported_and_the_session_continues() {
         let rejected = session.at(&other).post(&filled_in(asked, "Ann")).await;
         names(&rejected.error(400, -32603), &["lost", "call again"]);
     }
-    let rejected = session.at(&third).post(&cancel(&json!(1))).await;
+    let rejected = session.at(&third).post(&cancel(1)).await;
     names(&rejected.error(400, -32603), &["lost", "call again"]);
     assert!(began.elapsed() < Duration::from_secs(2));
     // Each instance serves the session, with the default log level.
@@ -349,7 +331,7 @@ async fn error_without_advertised_url_names_the_flag() {
     let first_event = stream.event().await.expect("the first event");
     let asked = stream.next().await;
     let there = session.at(&other);
-    for message in [filled_in(&asked, "Ann"), cancel(&json!(1))] {
+    for message in [filled_in(&asked, "Ann"), cancel(1)] {
         let rejected = there.post(&message).await;
         names(&rejected.error(400, -32600), &["--advertise"]);
     }

@@ -1,8 +1,11 @@
 //! Legacy sessions: opened by one instance and served by any.
 
 use crate::support::legacy::{Session, call, initialize, request};
-use crate::support::{Clock, Instance, Request, echo, names, start, start_advertised, text};
-use refrain_core::{Cx, KeyRing, Result, SystemSource};
+use crate::support::{
+    Clock, Instance, Request, cancel, echo, echo_call, keys, names, note, start, start_advertised,
+    tampered, text,
+};
+use refrain_core::{Cx, KeyRing, Result};
 use refrain_server::{
     BearerTokens, Resource, Server, ServerBuilder, ServerLimits, TaskOptions, Tool,
 };
@@ -17,14 +20,6 @@ async fn logs(cx: Cx) -> Result<String> {
     cx.log(LogLevel::Info, "news");
     cx.log(LogLevel::Error, "a fault");
     Ok("logged".into())
-}
-
-async fn note(_: Cx) -> Result<String> {
-    Ok("a note".into())
-}
-
-fn keys() -> KeyRing {
-    KeyRing::generate(&SystemSource::new())
 }
 
 fn builder(keys: &KeyRing) -> ServerBuilder {
@@ -198,9 +193,7 @@ async fn session_is_served_by_any_instance_for_its_caller_only() {
     stolen.id = session.id.clone();
     stolen.post(&ping).await.error(404, -32600);
     let mut changed = session.clone();
-    changed
-        .id
-        .replace_range(60..61, if &session.id[60..61] == "A" { "B" } else { "A" });
+    changed.id = tampered(&session.id, 60);
     changed.post(&ping).await.error(404, -32600);
     for odd in ["x", "not base64!", &"A".repeat(5000)] {
         changed.id = odd.to_owned();
@@ -248,7 +241,7 @@ async fn version_header_must_match_the_session() {
 async fn modern_request_ignores_the_session_header() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
-    let request = Request::tool("echo", json!({"text": "x"})).header("Mcp-Session-Id", &session.id);
+    let request = echo_call().header("Mcp-Session-Id", &session.id);
     assert_eq!(text(&instance.send(&request).await.reply()), "Echo: x");
     let list = Request::rpc("tools/list", json!({})).header("Mcp-Session-Id", &session.id);
     let reply = instance.send(&list).await.reply();
@@ -506,12 +499,10 @@ async fn answers_and_cancellations_need_the_scopes_of_calls() {
     let authorization = format!("Bearer {MAY}");
     let headers = [("Authorization", authorization.as_str())];
     let session = Session::open_with(instance.address, "2025-11-25", &json!({}), &headers).await;
-    let cancel =
-        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
-    assert_eq!(session.post(&cancel).await.status, 202);
+    assert_eq!(session.post(&cancel(1)).await.status, 202);
     let less = session.bearer(MAY_NOT);
     for message in [
-        cancel,
+        cancel(1),
         json!({"jsonrpc": "2.0", "id": "x", "result": {}}),
         request(1, "ping", json!({})),
     ] {

@@ -2,15 +2,14 @@
 
 use crate::support::legacy::{call, filled_in, initialize, request};
 use crate::support::{
-    Clock, Guard, Login, Request, Signals, StdioClient, echo, greet, names, signals, text, within,
+    Clock, Guard, Login, SignalReceiver, Signals, StdioClient, cancel, echo, echo_call,
+    expect_signal, greet, logs, names, note, signals, text, until, within,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{Changes, Resource, Server, ServerBuilder, State, Tool};
-use refrain_wire::LogLevel;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
@@ -18,18 +17,9 @@ async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     Ok(login.name)
 }
 
-async fn logs(cx: Cx) -> Result<String> {
-    cx.log(LogLevel::Info, "news");
-    Ok("logged".into())
-}
-
-async fn note(_: Cx) -> Result<String> {
-    Ok("a note".into())
-}
-
 struct Client {
     pipe: StdioClient,
-    received: UnboundedReceiver<&'static str>,
+    received: SignalReceiver,
 }
 
 fn client() -> Client {
@@ -115,7 +105,7 @@ async fn initialize_opens_a_session() {
         "{message}"
     );
     // A 2026-07-28 request is handled as such.
-    let modern = Request::tool("echo", json!({"text": "x"}));
+    let modern = echo_call();
     let modern: Value = serde_json::from_slice(&modern.message()).expect("JSON");
     assert_eq!(text(&client.ask(&modern).await), "Echo: x");
 }
@@ -144,13 +134,8 @@ async fn cancelled_call_is_dropped() {
     let mut client = client();
     client.open("2025-11-25").await;
     client.ask(&call(1, "guarded", json!({}))).await;
-    let params = json!({"requestId": 1});
-    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-    client.send(&cancel).await;
-    assert_eq!(
-        within("its end", client.received.recv()).await,
-        Some("dropped")
-    );
+    client.send(&cancel(1)).await;
+    expect_signal(&mut client.received, "dropped").await;
     assert_eq!(client.ask(&request(2, "ping", json!({}))).await["id"], 2);
 }
 
@@ -240,12 +225,7 @@ async fn repeated_initialized_notification_is_ignored() {
     let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
     client.send(&ready).await;
     assert_eq!(client.ask(&request(1, "ping", json!({}))).await["id"], 1);
-    let listening = async {
-        while client.pipe.server.subscriptions() == 0 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within("a subscription", listening).await;
+    until("a subscription", || client.pipe.server.subscriptions() != 0).await;
     let gone = Changes::new().remove_tool("greet");
     client.pipe.server.change(gone).expect("a change");
     let message = client.read().await;

@@ -2,14 +2,14 @@
 
 use crate::support::legacy::{Event, Session, Stream, call, filled_in, request};
 use crate::support::{
-    Clock, Guard, Instance, Login, Signals, echo, greet, names, signals, start, within,
+    Clock, Guard, Instance, Login, SignalReceiver, Signals, echo, expect_signal, greet, keys,
+    names, note, signals, start, until, within,
 };
-use refrain_core::{Cx, KeyRing, Result, SystemSource};
+use refrain_core::{Cx, Result};
 use refrain_server::{Changes, Resource, Server, ServerBuilder, ServerLimits, State, Tool};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Logs twice, waits at the gate, and logs again.
 async fn count(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
@@ -30,14 +30,10 @@ async fn asks(cx: Cx) -> Result<String> {
     Ok(format!("{} and {}", login.name, other.name))
 }
 
-async fn note(_: Cx) -> Result<String> {
-    Ok("a note".into())
-}
-
-fn builder() -> (ServerBuilder, Arc<Signals>, UnboundedReceiver<&'static str>) {
+fn builder() -> (ServerBuilder, Arc<Signals>, SignalReceiver) {
     let (signals, received) = signals();
     let builder = Server::builder("legacy", "1")
-        .keys(KeyRing::generate(&SystemSource::new()))
+        .keys(keys())
         .state(signals.clone())
         .tool(Tool::new("count", count))
         .tool(Tool::new("greet", greet))
@@ -69,7 +65,7 @@ async fn broken_stream_can_be_resumed_without_ending_the_call() {
         one.message.as_ref().expect("a message")["params"]["data"],
         "one"
     );
-    assert_eq!(within("the count", received.recv()).await, Some("counted"));
+    expect_signal(&mut received, "counted").await;
     drop(stream);
 
     // Twice, because a resumed stream may break as well.
@@ -83,7 +79,7 @@ async fn broken_stream_can_be_resumed_without_ending_the_call() {
     let rest = again.rest().await;
     assert_eq!(data(&rest), ["two", "three"]);
     assert_eq!(rest.last().expect("the reply")["id"], 5);
-    assert_eq!(within("its end", received.recv()).await, Some("dropped"));
+    expect_signal(&mut received, "dropped").await;
     // The ended stream can be resumed, too.
     let rest = session.resume(&one.id).await.rest().await;
     assert_eq!(data(&rest), ["two", "three"]);
@@ -303,7 +299,7 @@ async fn assert_notified(instance: &Instance, notifications: &mut Stream) -> Eve
 
 #[tokio::test]
 async fn notifications_resume_at_another_instance_and_after_a_restart() {
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let instance = || start(builder().0.keys(keys.clone()));
     for revision in ["2025-11-25", "2025-06-18"] {
         let (one, other) = (instance().await, instance().await);
@@ -351,7 +347,7 @@ async fn notifications_restart_if_the_stream_was_removed() {
 
 #[tokio::test]
 async fn stream_can_be_resumed_only_where_it_is_stored() {
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let one = start(builder().0.keys(keys.clone())).await;
     let other = start(builder().0.keys(keys)).await;
     let session = Session::open(&one).await;
@@ -383,10 +379,10 @@ async fn notifications_do_not_evict_the_reply() {
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(5, "count", json!({}))).await;
     let first_event = stream.event().await.expect("the first event");
-    assert_eq!(within("the count", received.recv()).await, Some("counted"));
+    expect_signal(&mut received, "counted").await;
     drop(stream);
     signals.open();
-    assert_eq!(within("its end", received.recv()).await, Some("dropped"));
+    expect_signal(&mut received, "dropped").await;
     let rest = session.resume(&first_event.id).await.rest().await;
     assert!(data(&rest).len() < 3, "not all notifications fit");
     let reply = rest.last().expect("the reply");
@@ -395,12 +391,10 @@ async fn notifications_do_not_evict_the_reply() {
 
 /// Waits for this number of subscriptions.
 async fn wait_for_subscriptions(instance: &Instance, wanted: usize) {
-    let waiting = async {
-        while instance.server.subscriptions() != wanted {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within("streams to end", waiting).await;
+    until("streams to end", || {
+        instance.server.subscriptions() == wanted
+    })
+    .await;
 }
 
 /// An instance that keeps streams for longer than any test takes.
@@ -461,12 +455,7 @@ async fn promptly_answered_calls_leave_no_tasks() {
         let echoed = session.result(&message(id)).await;
         assert_eq!(echoed["content"][0]["text"], "Echo: x");
     }
-    let gone = async {
-        while tasks() > before {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within("the tasks to end", gone).await;
+    until("the tasks to end", || tasks() <= before).await;
 }
 
 #[tokio::test]
@@ -505,9 +494,9 @@ async fn call_waiting_for_an_answer_ends_when_its_session_expires() {
     let instance = start(builder.source(clock.clone()).limits(limits)).await;
     let session = Session::open(&instance).await;
     let mut asks = session.stream(&call(5, "asks_late", json!({}))).await;
-    assert_eq!(within("the call", received.recv()).await, Some("waits"));
+    expect_signal(&mut received, "waits").await;
     let mut counts = session.stream(&call(6, "count", json!({}))).await;
-    assert_eq!(within("the count", received.recv()).await, Some("counted"));
+    expect_signal(&mut received, "counted").await;
     clock.forward(599);
     signals.open();
     let asked = asks.next().await;

@@ -1,8 +1,8 @@
 //! Handlers that panic, hang or are cancelled, and overloaded instances.
 
 use crate::support::{
-    Guard, Instance, LOG_LEVEL, Login, Request, Signals, asked, echo, polled_again, signals, start,
-    text, token, within,
+    Instance, LOG_LEVEL, Login, Request, SignalReceiver, Signals, asked, echo, echo_call,
+    expect_signal, held, login, polled_again, signals, start, text, token, within,
 };
 use futures_util::future::join;
 use refrain_core::{Cx, Result};
@@ -12,7 +12,6 @@ use serde_json::json;
 use std::future::{Future, pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 async fn boom(cx: Cx) -> Result<String> {
     cx.log(LogLevel::Info, "soon");
@@ -32,15 +31,6 @@ fn boom_at_once(cx: Cx) -> impl Future<Output = Result<String>> + Send {
 async fn boom_later(cx: Cx) -> Result<String> {
     let login: Login = cx.elicit("login", "Who?").await?;
     panic!("a secret about {}", login.name);
-}
-
-/// Signals its start and its drop, and waits at the gate.
-async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
-    let _guard = Guard(Arc::clone(&signals));
-    cx.log(LogLevel::Info, "started");
-    signals.say("started");
-    signals.pass().await;
-    Ok("let through".into())
 }
 
 /// Spawns a task that waits for the cancellation of the call.
@@ -73,9 +63,7 @@ async fn hang_with_an_ask(cx: Cx) -> Result<String> {
     Ok(login?.name)
 }
 
-async fn instance(
-    limits: ServerLimits,
-) -> (Instance, Arc<Signals>, UnboundedReceiver<&'static str>) {
+async fn instance(limits: ServerLimits) -> (Instance, Arc<Signals>, SignalReceiver) {
     let (signals, received) = signals();
     let builder = Server::builder("life", "1")
         .tool(Tool::new("echo", echo))
@@ -94,10 +82,6 @@ async fn instance(
 
 fn call(tool: &str) -> Request {
     Request::tool(tool, json!({}))
-}
-
-fn echo_call() -> Request {
-    Request::tool("echo", json!({"text": "x"}))
 }
 
 #[tokio::test]
@@ -125,8 +109,7 @@ async fn panic_is_an_error_and_the_instance_continues() {
 async fn panic_in_a_later_round_or_stream_is_an_error() {
     let (instance, ..) = instance(ServerLimits::default()).await;
     let first = instance.send(&call("boom_later")).await.reply();
-    let answers = json!({"login": {"action": "accept", "content": {"name": "x"}}});
-    let second = call("boom_later").again(&token(&first), answers);
+    let second = call("boom_later").again(&token(&first), login("x"));
     assert!(
         !instance
             .send(&second)
@@ -151,17 +134,11 @@ async fn disconnected_client_cancels_the_handler() {
     for request in [call("held"), call("held").meta(LOG_LEVEL, json!("info"))] {
         let mut connection = instance.connect().await;
         connection.send(&request).await;
-        assert_eq!(
-            within("the handler to begin", received.recv()).await,
-            Some("started")
-        );
+        expect_signal(&mut received, "started").await;
         assert_eq!(instance.server.running(), 1);
         assert!(received.try_recv().is_err(), "not cancelled yet");
         drop(connection);
-        assert_eq!(
-            within("the handler to be dropped", received.recv()).await,
-            Some("dropped")
-        );
+        expect_signal(&mut received, "dropped").await;
         instance.at_rest().await;
     }
 }
@@ -178,15 +155,9 @@ async fn client_that_disconnects_mid_stream_cancels_the_handler() {
         connection.event().await.unwrap()["params"]["data"],
         "started"
     );
-    assert_eq!(
-        within("the handler to begin", received.recv()).await,
-        Some("started")
-    );
+    expect_signal(&mut received, "started").await;
     drop(connection);
-    assert_eq!(
-        within("the handler to be dropped", received.recv()).await,
-        Some("dropped")
-    );
+    expect_signal(&mut received, "dropped").await;
     instance.at_rest().await;
 }
 
@@ -195,16 +166,10 @@ async fn tasks_of_a_handler_are_notified_of_cancellation() {
     let (instance, _signals, mut received) = instance(ServerLimits::default()).await;
     let mut connection = instance.connect().await;
     connection.send(&call("spawning")).await;
-    assert_eq!(
-        within("the handler to begin", received.recv()).await,
-        Some("started")
-    );
+    expect_signal(&mut received, "started").await;
     assert!(received.try_recv().is_err());
     drop(connection);
-    assert_eq!(
-        within("the task to be cancelled", received.recv()).await,
-        Some("cancelled")
-    );
+    expect_signal(&mut received, "cancelled").await;
 }
 
 #[tokio::test]
@@ -263,10 +228,7 @@ async fn call_over_the_limit_is_rejected() {
     for _ in 0..2 {
         let mut connection = instance.connect().await;
         connection.send(&call("held")).await;
-        assert_eq!(
-            within("the handler to begin", received.recv()).await,
-            Some("started")
-        );
+        expect_signal(&mut received, "started").await;
         busy.push(connection);
     }
     for _ in 0..3 {
@@ -302,10 +264,7 @@ async fn calls_on_many_connections_run_concurrently() {
         connections.push(connection);
     }
     for _ in 0..20 {
-        assert_eq!(
-            within("all to begin", received.recv()).await,
-            Some("started")
-        );
+        expect_signal(&mut received, "started").await;
     }
     assert_eq!(instance.server.running(), 20);
     for _ in 0..20 {

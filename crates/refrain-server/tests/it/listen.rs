@@ -1,12 +1,13 @@
 //! Subscriptions: filters, order of notifications, limits and the end of a stream.
 
 use crate::support::{
-    Connection, Instance, LOG_LEVEL, Request, StdioClient, legacy, names, start, text, within,
+    Connection, Instance, LOG_LEVEL, Request, StdioClient, legacy, names, next_message, start,
+    text, until, within,
 };
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
-    Caller, Changes, MessageResponse, Prompt, Resource, Scopes, Server, ServerBuilder,
-    ServerLimits, SubscribedResources, Tool,
+    Caller, Changes, Prompt, Resource, Scopes, Server, ServerBuilder, ServerLimits,
+    SubscribedResources, Tool,
 };
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
@@ -54,14 +55,15 @@ async fn notification(connection: &mut Connection) -> (String, Value) {
 /// Stops the instance. Returns the methods of the remaining messages.
 async fn remaining(mut instance: Instance, mut connection: Connection) -> Vec<String> {
     instance.stop();
+    methods(&mut connection).await
+}
+
+/// The methods of all remaining messages.
+async fn methods(connection: &mut Connection) -> Vec<String> {
     let mut methods = Vec::new();
     while let Some(event) = within("the end", connection.event()).await {
-        methods.push(
-            event["method"]
-                .as_str()
-                .unwrap_or("the response")
-                .to_owned(),
-        );
+        let method = event["method"].as_str();
+        methods.push(method.unwrap_or("the response").to_owned());
     }
     methods
 }
@@ -158,16 +160,7 @@ async fn concurrent_subscriptions_receive_their_own_changes() {
     assert_eq!(params["_meta"][ID], 2);
     // Neither receives the changes of the other.
     assert_eq!(remaining(instance, tools).await, END);
-    let mut last = Vec::new();
-    while let Some(event) = within("the end", prompts.event()).await {
-        last.push(
-            event["method"]
-                .as_str()
-                .unwrap_or("the response")
-                .to_owned(),
-        );
-    }
-    assert_eq!(last, END);
+    assert_eq!(methods(&mut prompts).await, END);
 }
 
 #[tokio::test]
@@ -185,8 +178,7 @@ async fn acknowledgement_precedes_all_notifications() {
         "notifications/tools/list_changed",
         "notifications/resources/updated",
     ] {
-        let message = stream.next().await.expect("a message");
-        let message: Value = serde_json::from_slice(&message).expect("JSON");
+        let message = next_message(&mut stream).await;
         assert_eq!(message["method"], method);
         assert_eq!(message["params"]["_meta"][ID], 1);
     }
@@ -255,12 +247,10 @@ async fn disconnected_client_ends_its_subscription() {
     let (connection, _) = subscribe(&instance, &request).await;
     assert_eq!(instance.server.subscriptions(), 1);
     drop(connection);
-    let removed = async {
-        while instance.server.subscriptions() > 0 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within("the subscription to end", removed).await;
+    until("the subscription to end", || {
+        instance.server.subscriptions() == 0
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -330,7 +320,7 @@ async fn subscription_limits_are_enforced() {
 #[tokio::test]
 async fn errors_for_malformed_filters_name_the_member() {
     let instance = start(builder()).await;
-    for (params, word) in [
+    for (params, expected) in [
         (json!({}), "notifications"),
         (json!({"notifications": []}), "notifications"),
         (
@@ -348,7 +338,7 @@ async fn errors_for_malformed_filters_name_the_member() {
     ] {
         let request = Request::rpc("subscriptions/listen", params);
         let message = instance.send(&request).await.error(400, -32602);
-        names(&message, &[word]);
+        names(&message, &[expected]);
     }
     assert_eq!(instance.server.subscriptions(), 0);
 }
@@ -365,12 +355,7 @@ async fn stdio_subscriptions_can_be_cancelled_by_id() {
     }
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1, "reason": "enough"}});
     client.message(&cancel).await;
-    let one_left = async {
-        while server.subscriptions() > 1 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within("the subscription to end", one_left).await;
+    until("the subscription to end", || server.subscriptions() <= 1).await;
     server.change(add("b")).expect("a change");
     assert_eq!(client.read().await["params"]["_meta"][ID], 2);
     // At the end of the input, subscriptions end with their last messages, and the process exits.
@@ -409,8 +394,7 @@ async fn subscriptions_are_limited_per_caller() {
     let request = listen(json!(1), json!({"toolsListChanged": true}));
     let begin = async |principal: Principal| {
         let mut out = server.handle(&request.message(), principal).await;
-        let first = out.next().await.expect("a message");
-        let first: Value = serde_json::from_slice(&first).expect("JSON");
+        let first = next_message(&mut out).await;
         (out, first)
     };
     let (held, first) = begin(Principal::new("alice")).await;
@@ -433,7 +417,7 @@ async fn subscriptions_are_limited_per_caller() {
 }
 
 #[tokio::test]
-async fn oldest_subscription_of_the_largest_anonymous_caller_gives_way() {
+async fn oldest_subscription_of_the_largest_anonymous_caller_is_evicted() {
     let limits = ServerLimits {
         subscriptions: 4,
         subscriptions_each: 2,
@@ -441,10 +425,6 @@ async fn oldest_subscription_of_the_largest_anonymous_caller_gives_way() {
     };
     let server = builder().limits(limits).build().expect("a valid server");
     let request = listen(json!(1), json!({"toolsListChanged": true}));
-    let read = async |out: &mut MessageResponse| -> Value {
-        let message = within("a message", out.next()).await.expect("a message");
-        serde_json::from_slice(&message).expect("JSON")
-    };
     let begin = async |address: u8| {
         let address = Some([192, 0, 2, address].into());
         let caller = Caller {
@@ -452,7 +432,7 @@ async fn oldest_subscription_of_the_largest_anonymous_caller_gives_way() {
             ..Principal::anonymous().into()
         };
         let mut out = server.handle(&request.message(), caller).await;
-        let first = read(&mut out).await;
+        let first = next_message(&mut out).await;
         (out, first["method"].clone())
     };
     let mut open = Vec::new();
@@ -461,16 +441,16 @@ async fn oldest_subscription_of_the_largest_anonymous_caller_gives_way() {
         assert_eq!(method, "notifications/subscriptions/acknowledged");
         open.push(out);
     }
-    assert_eq!(read(&mut open[0]).await["id"], 1);
-    let cancelled = read(&mut open[0]).await;
+    assert_eq!(next_message(&mut open[0]).await["id"], 1);
+    let cancelled = next_message(&mut open[0]).await;
     let reason = cancelled["params"]["reason"].as_str().expect("a reason");
     names(reason, &["other callers", "subscribe again"]);
     assert_eq!(open.remove(0).next().await, None);
-    // All callers have one subscription now, and none gives way.
+    // All callers have one subscription now, and none is evicted.
     assert_eq!(begin(5).await.1, Value::Null);
     server.change(add("b")).expect("a change");
     for out in &mut open {
-        let change = read(out).await;
+        let change = next_message(out).await;
         assert_eq!(change["method"], "notifications/tools/list_changed");
     }
 }

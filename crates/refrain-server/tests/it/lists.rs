@@ -1,6 +1,8 @@
 //! Lists: pages, cache hints, displayed fields, and changes at run time.
 
-use crate::support::{CAPABILITIES, Instance, Request, echo, names, result, start, text, token};
+use crate::support::{
+    CAPABILITIES, Instance, Request, echo, handle, login, names, result, start, text, token,
+};
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
     BuildError, Caller, Changes, Listing, Prompt, Resource, ResourceTemplate, Scopes, Server,
@@ -339,8 +341,7 @@ async fn flow_survives_other_changes_but_not_removal_of_its_tool() {
     let instance = start(builder).await;
     let call = Request::tool("greet", json!({}));
     let token = token(&instance.send(&call).await.reply());
-    let answer = json!({"login": {"action": "accept", "content": {"name": "Ada"}}});
-    let again = call.again(&token, answer);
+    let again = call.again(&token, login("Ada"));
     let changes = Changes::new().tool(Tool::new("other", word));
     instance.server.change(changes).expect("valid change");
     assert_eq!(text(&instance.send(&again).await.reply()), "Hello, Ada!");
@@ -414,9 +415,7 @@ async fn resource_is_found_by_any_encoding_of_its_uri() {
             scopes: Scopes::parse(scopes),
             ..Principal::new("alice").into()
         };
-        let mut out = server.handle(&Request::read(uri).message(), caller).await;
-        let reply = out.next().await.expect("there is a reply");
-        serde_json::from_slice::<Value>(&reply).expect("replies are JSON")
+        handle(&server, &Request::read(uri), caller).await
     };
     for uri in ["notes://secret", "notes://secre%74", "notes://%73ecre%74"] {
         let rejected = read(uri, "").await;

@@ -11,8 +11,9 @@ mod tasks;
 
 use crate::support::legacy::{Session, call, filled_in};
 use crate::support::{
-    Clock, Connection, Instance, Request, Signals, asked, names, result, signals, start,
-    start_advertised, start_on, text, token, url_of, within,
+    CAPABILITIES, Clock, Connection, Instance, Login, Request, Signals, accept, asked, cancel,
+    expect_signal, forwarded_for, keys, names, result, signals, start, start_advertised, start_on,
+    tampered, text, token, until, url_of, within,
 };
 use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result, SystemSource, ok};
 use refrain_server::{
@@ -21,7 +22,9 @@ use refrain_server::{
 };
 use refrain_testkit::net::{Balancer, http};
 use refrain_wire::SamplingParams;
+use refrain_wire::drafts::Draft;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -50,12 +53,7 @@ impl Ledger {
 
     /// Waits until this line is written.
     async fn wait_for(&self, line: &str) {
-        let written = async {
-            while !self.lines().iter().any(|known| known == line) {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        within(line, written).await;
+        until(line, || self.lines().iter().any(|written| written == line)).await;
     }
 }
 
@@ -64,7 +62,7 @@ type LedgerState = State<Arc<Ledger>>;
 /// Plain async code without steps.
 async fn inline(cx: Cx, ledger: LedgerState) -> Result<String> {
     ledger.write("mutation 1");
-    let name: crate::support::Login = cx.elicit("name", "Who are you?").await?;
+    let name: Login = cx.elicit("name", "Who are you?").await?;
     ledger.write("mutation 2");
     Ok(format!("Done for {}.", name.name))
 }
@@ -76,7 +74,7 @@ async fn wrapped(cx: Cx, ledger: LedgerState) -> Result<String> {
         ok(())
     })
     .await?;
-    let name: crate::support::Login = cx.elicit("name", "Who are you?").await?;
+    let name: Login = cx.elicit("name", "Who are you?").await?;
     cx.step("two", async {
         ledger.write("mutation 2");
         ok(())
@@ -88,12 +86,12 @@ async fn wrapped(cx: Cx, ledger: LedgerState) -> Result<String> {
 /// Asks in two rounds and reports progress.
 async fn twice(cx: Cx, ledger: LedgerState) -> Result<String> {
     cx.progress(1.0, Some(3.0), "started");
-    let first: crate::support::Login = cx.elicit("first", "First?").await?;
+    let first: Login = cx.elicit("first", "First?").await?;
     ledger.write(format!("first {}", first.name));
     cx.progress(2.0, Some(3.0), "half");
     let (second, third) = tokio::try_join!(
-        cx.elicit::<crate::support::Login>("second", "Second?"),
-        cx.elicit::<crate::support::Login>("third", "Third?"),
+        cx.elicit::<Login>("second", "Second?"),
+        cx.elicit::<Login>("third", "Third?"),
     )?;
     ledger.write(format!("others {} {}", second.name, third.name));
     Ok(format!("{}{}{}", first.name, second.name, third.name))
@@ -112,7 +110,7 @@ impl Drop for DropGuard {
 async fn waits(cx: Cx, ledger: LedgerState) -> Result<String> {
     let _dropped = DropGuard(Arc::clone(&ledger));
     ledger.write("started");
-    let name: crate::support::Login = cx.elicit("name", "?").await?;
+    let name: Login = cx.elicit("name", "?").await?;
     Ok(name.name)
 }
 
@@ -128,7 +126,7 @@ async fn explicit(cx: Cx, ledger: LedgerState) -> Result<Reply<String>> {
     ledger.write("run");
     let answer = |name: &str| cx.answer(name).map(|answer| answer.get().to_owned());
     let (Some(first), Some(second)) = (answer("first"), answer("second")) else {
-        let form = <crate::support::Login as Elicit>::form();
+        let form = <Login as Elicit>::form();
         let asks = Incomplete::new().form("first", "?", form);
         return Ok(Reply::Incomplete(asks.form("second", "?", form)));
     };
@@ -140,7 +138,7 @@ async fn keeps(cx: Cx, ledger: LedgerState) -> Result<String> {
     let (kept, ledger) = (cx.clone(), Arc::clone(&ledger));
     tokio::spawn(async move {
         kept.cancelled().await;
-        let asked = kept.elicit::<crate::support::Login>("late", "?").await;
+        let asked = kept.elicit::<Login>("late", "?").await;
         ledger.write(asked.expect_err("the call ended").to_string());
         let sampled = kept.sample("idea", SamplingParams::new(10).user("?")).await;
         ledger.write(sampled.expect_err("the call ended").to_string());
@@ -159,15 +157,11 @@ async fn gated(_: Cx, ledger: LedgerState, signals: State<Arc<Signals>>) -> Resu
 /// Continues without the answer when the ledger contains "enough".
 async fn impatient(cx: Cx, ledger: LedgerState) -> Result<String> {
     let source = tokio::select! {
-        name = cx.elicit::<crate::support::Login>("name", "?") => name?.name,
+        name = cx.elicit::<Login>("name", "?") => name?.name,
         () = ledger.wait_for("enough") => "timeout".into(),
     };
     ledger.write(format!("from {source}"));
     Ok(source)
-}
-
-fn keys() -> KeyRing {
-    KeyRing::generate(&SystemSource::new())
 }
 
 fn builder(ledger: &Arc<Ledger>, keys: &KeyRing) -> ServerBuilder {
@@ -185,16 +179,30 @@ fn builder(ledger: &Arc<Ledger>, keys: &KeyRing) -> ServerBuilder {
         .keys(keys.clone())
 }
 
-fn login(name: &str) -> Value {
-    json!({"action": "accept", "content": {"name": name}})
-}
-
 fn first(tool: &str) -> Request {
     Request::tool(tool, json!({}))
 }
 
+/// A first request with a call id.
+fn identified(tool: &str) -> Request {
+    first(tool).meta("refrain/callId", json!("c-1"))
+}
+
 fn second(tool: &str, token: &str) -> Request {
-    first(tool).again(token, json!({"name": login("Ada")}))
+    first(tool).again(token, json!({"name": accept("Ada")}))
+}
+
+/// Sends a call of the second draft.
+async fn call_draft(address: SocketAddr, params: Value) -> Value {
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let (path, body) = (Draft::Second.path(), body.to_string());
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut connection = Connection::open(address).await;
+    connection.write((head + &body).as_bytes()).await;
+    connection.response().await.reply()
 }
 
 /// A listener on a free port.

@@ -10,7 +10,7 @@ const REQUESTS: usize = 1000;
 
 /// All servers of the process share the limit, so the event must be one that no other test expects.
 #[tokio::test]
-async fn log_events_of_a_stranger_are_limited() {
+async fn log_events_of_rejected_requests_are_limited() {
     let (recorder, _guard) = watch(LevelFilter::INFO);
     let builder = Server::builder("floods", "1").tool(Tool::new("echo", echo));
     let instance = start(builder).await;

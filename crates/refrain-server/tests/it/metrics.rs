@@ -3,8 +3,8 @@
 mod rejections;
 
 use crate::support::{
-    CAPABILITIES, Guard, Instance, Login, MetricsPort, Request, Scrape, Signals, Word, echo, greet,
-    signals, start, token, within,
+    CAPABILITIES, Guard, Instance, Login, MetricsPort, Request, Scrape, Signals, Word, echo,
+    echo_call, expect_signal, greet, login, signals, start, token, within,
 };
 use refrain_core::{Cx, Elicit, Error, Incomplete, Result};
 use refrain_server::prometheus_client::collector::Collector;
@@ -19,7 +19,7 @@ use refrain_server::{
     serve_stdio,
 };
 use refrain_wire::{SamplingParams, ToolResult};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,14 +89,6 @@ async fn served(builder: ServerBuilder) -> (Instance, MetricsPort) {
 
 fn call(tool: &str) -> Request {
     Request::tool(tool, json!({}))
-}
-
-fn word() -> Request {
-    Request::tool("echo", json!({"text": "x"}))
-}
-
-fn answers() -> Value {
-    json!({"login": {"action": "accept", "content": {"name": "alice"}}})
 }
 
 #[track_caller]
@@ -179,10 +171,10 @@ async fn rounds_are_counted_by_method_target_and_outcome() {
     let (instance, port) = served(builder).await;
 
     for _ in 0..3 {
-        instance.send(&word()).await.reply();
+        instance.send(&echo_call()).await.reply();
     }
     let first = instance.send(&call("greet")).await.reply();
-    let again = call("greet").again(&token(&first), answers());
+    let again = call("greet").again(&token(&first), login("alice"));
     instance.send(&again).await.reply();
     instance.send(&call("fail")).await.reply();
     instance.send(&call("failing")).await.reply();
@@ -190,7 +182,7 @@ async fn rounds_are_counted_by_method_target_and_outcome() {
     instance.send(&call("echo")).await.reply();
     let wrong = call("greet").param("inputResponses", json!({"login": {"action": 5}}));
     instance.send(&wrong).await.error(200, -32602);
-    let stolen = word().again(&token(&first), answers());
+    let stolen = echo_call().again(&token(&first), login("alice"));
     instance.send(&stolen).await.error(200, -32602);
     instance.send(&call("internal")).await.error(200, -32603);
     instance.send(&call("boom")).await.error(200, -32603);
@@ -217,11 +209,11 @@ async fn rounds_are_counted_by_method_target_and_outcome() {
     for _ in 0..2 {
         let mut client = instance.connect().await;
         client.send(&call("held")).await;
-        assert_eq!(within("a handler", received.recv()).await, Some("started"));
+        expect_signal(&mut received, "started").await;
         clients.push(client);
     }
     assert_eq!(port.scrape().await.get("refrain_calls_running"), 2.0);
-    assert_eq!(instance.send(&word()).await.status, 503);
+    assert_eq!(instance.send(&echo_call()).await.status, 503);
     drop(clients);
     instance.at_rest().await;
 
@@ -317,7 +309,7 @@ async fn asks_tokens_entries_and_steps_are_counted() {
     assert_eq!(scrape.get("refrain_steps_run_total"), 2.0);
     assert_eq!(scrape.get("refrain_entries_replayed_total"), 0.0);
 
-    let again = call("work").again(&token(&first), answers());
+    let again = call("work").again(&token(&first), login("alice"));
     instance.send(&again).await.reply();
     let scrape = port.scrape().await;
     assert_eq!(scrape.get("refrain_steps_run_total"), 3.0);
@@ -354,7 +346,7 @@ async fn repeated_reply_is_counted_separately() {
         .single_instance();
     let (instance, port) = served(builder).await;
     let first = instance.send(&call("work")).await.reply();
-    let again = call("work").again(&token(&first), answers());
+    let again = call("work").again(&token(&first), login("alice"));
     for _ in 0..2 {
         instance.send(&again).await.reply();
     }
@@ -372,7 +364,7 @@ async fn repeated_reply_is_counted_separately() {
 async fn two_servers_have_separate_metrics() {
     let (one, one_port) = served(builder()).await;
     let (_two, two_port) = served(builder()).await;
-    one.send(&word()).await.reply();
+    one.send(&echo_call()).await.reply();
     let (one, two) = (one_port.scrape().await, two_port.scrape().await);
     assert_rounds(&one, "tools/call", &[("echo complete", 1.0)]);
     assert_rounds(&two, "tools/call", &[]);
@@ -395,7 +387,7 @@ async fn stdio_requests_are_counted() {
     let server = builder().limits(limits).build().expect("the server builds");
     let mut input = Vec::new();
     let lines = [
-        word().message(),
+        echo_call().message(),
         b"not JSON".to_vec(),
         vec![b'x'; 2000],
         Request::rpc("no/such", json!({})).message(),

@@ -1,6 +1,6 @@
 //! The endpoint mounted in an axum application.
 
-use crate::support::{Connection, LOG_LEVEL, Request, asked, echo, greet, text, token};
+use crate::support::{Connection, LOG_LEVEL, Request, asked, echo, greet, login, text, token};
 use axum::Router;
 use axum::routing::get;
 use refrain_core::{Cx, Result};
@@ -40,8 +40,9 @@ async fn rounds_work_in_an_axum_application() {
     let plain = || Request::tool("greet", json!({}));
     let first = connection.exchange(&plain()).await.reply();
     assert_eq!(asked(&first), ["login"]);
-    let answers = json!({"login": {"action": "accept", "content": {"name": "octocat"}}});
-    let again = plain().again(&token(&first), answers).path("/v1/tools");
+    let again = plain()
+        .again(&token(&first), login("octocat"))
+        .path("/v1/tools");
     assert_eq!(
         text(&connection.exchange(&again).await.reply()),
         "Hello, octocat!"

@@ -1,13 +1,13 @@
 //! Spans of rounds in an OpenTelemetry exporter.
 
 use crate::support::watch::listen;
-use crate::support::{Instance, Login, Request, result, start, token};
+use crate::support::{Instance, Login, Request, keys, login, result, start, token};
 use opentelemetry::Value as Attribute;
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::{SpanId, SpanKind, Status, TraceContextExt, TracerProvider};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use refrain_core::{Cx, Error, KeyRing, Result, SystemSource, Trace};
+use refrain_core::{Cx, Error, KeyRing, Result, Trace};
 use refrain_server::{Server, Tool};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -58,7 +58,7 @@ async fn instance(keys: &KeyRing) -> Instance {
 
 /// Runs two rounds on two instances and returns the handler's traceparent in the second.
 async fn two_rounds(first: Option<&str>, second: Option<&str>) -> String {
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let (one, two) = (instance(&keys).await, instance(&keys).await);
     let request = |parent: Option<&str>| {
         let request = Request::tool("order", json!({})).meta("tracestate", json!("vendor=7"));
@@ -68,8 +68,7 @@ async fn two_rounds(first: Option<&str>, second: Option<&str>) -> String {
         }
     };
     let asked = one.send(&request(first)).await.reply();
-    let answers = json!({"login": {"action": "accept", "content": {"name": "x"}}});
-    let again = request(second).again(&token(&asked), answers);
+    let again = request(second).again(&token(&asked), login("x"));
     let reply = two.send(&again).await.reply();
     let text = result(&reply)["content"][0]["text"].as_str();
     text.unwrap_or_else(|| panic!("{reply}")).to_owned()
@@ -150,7 +149,7 @@ async fn two_rounds_without_client_trace_share_a_trace() {
 #[tokio::test]
 async fn failed_round_has_error_status() {
     let (exporter, _guard) = record();
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let one = instance(&keys).await;
     one.send(&Request::tool("fail", json!({})))
         .await

@@ -107,10 +107,10 @@ async fn result_that_violates_its_schema_is_not_sent() {
         .tool(Tool::new("plain", plain).output_schema(number()))
         .tool(Tool::new("failing", failing).output_schema(number()));
     let instance = start(builder).await;
-    for (tool, word) in [("small", "/n"), ("plain", "structuredContent")] {
+    for (tool, expected) in [("small", "/n"), ("plain", "structuredContent")] {
         let response = instance.send(&Request::tool(tool, json!({}))).await;
         let message = response.error(200, -32603);
-        names(&message, &["output schema", word]);
+        names(&message, &["output schema", expected]);
         assert!(!message.contains("s3cret"), "{message}");
     }
     // Tool errors are not checked against the schema.

@@ -1,6 +1,6 @@
 //! Arguments that clients repeat in `Mcp-Param-*` headers.
 
-use crate::support::{Request, names, result, start, text};
+use crate::support::{Request, handle, names, result, start, text};
 use refrain_core::{Cx, Result};
 use refrain_server::{BuildError, Server, Tool};
 use schemars::JsonSchema;
@@ -90,7 +90,7 @@ async fn headers_that_differ_from_arguments_are_rejected() {
             .header("Mcp-Param-Region", "r")
             .header("Mcp-Param-Limit", "1")
     };
-    for (request, word) in [
+    for (request, expected) in [
         (good().without_header("Mcp-Param-Region"), "missing"),
         (good().header("Mcp-Param-Region", "s"), "\"s\""),
         (good().header("Mcp-Param-Region", "R"), "\"R\""),
@@ -143,7 +143,7 @@ async fn headers_that_differ_from_arguments_are_rejected() {
     ] {
         let response = instance.send(&request).await;
         let message = response.error(400, -32020);
-        names(&message, &[word, "mcp-param-"]);
+        names(&message, &[expected, "mcp-param-"]);
         assert_eq!(response.json()["id"], 1);
     }
     // Without a value no header is required, and the schema rejects the arguments.
@@ -158,11 +158,7 @@ async fn headers_are_not_checked_without_http() {
     let server = Server::builder("h", "1").tool(Tool::new("query", query));
     let server = server.build().expect("the server builds");
     let request = call(json!({"region": "r"}));
-    let mut out = server
-        .handle(&request.message(), refrain_core::Principal::anonymous())
-        .await;
-    let reply: Value = serde_json::from_slice(&out.next().await.expect("there is a reply"))
-        .expect("replies are JSON");
+    let reply = handle(&server, &request, refrain_core::Principal::anonymous()).await;
     assert_eq!(text(&reply), "r None false ");
 }
 
@@ -170,7 +166,7 @@ async fn headers_are_not_checked_without_http() {
 fn invalid_header_annotations_are_rejected_at_registration() {
     let with = |properties: Value| json!({"type": "object", "properties": properties});
     let annotated = |kind: &str, mark: &str| json!({"type": kind, "x-mcp-header": mark});
-    for (schema, word) in [
+    for (schema, expected) in [
         (with(json!({"a": annotated("string", "")})), "a: "),
         (
             with(json!({"a": {"type": "string", "x-mcp-header": 5}})),
@@ -218,6 +214,6 @@ fn invalid_header_annotations_are_rejected_at_registration() {
             panic!("{schema} was accepted")
         };
         assert!(matches!(error, BuildError::ParamHeader { .. }), "{error}");
-        names(&error.to_string(), &["\"t\"", word]);
+        names(&error.to_string(), &["\"t\"", expected]);
     }
 }

@@ -1,11 +1,11 @@
-//! Calls that a certain instance must run: by their caller, or by a sealed handle.
+//! Pinned calls: the caller or a sealed handle determines the instance that runs them.
 
 use crate::support::legacy::{self, Session};
 use crate::support::{
-    Clock, Instance, Login, Request, asked, names, result, start, start_on, text, token, url_of,
-    within,
+    Clock, Instance, Login, Request, accept, asked, keys, names, result, start, start_on, tampered,
+    text, token, url_of, within,
 };
-use refrain_core::{Cx, KeyRing, Principal, Result, SystemSource};
+use refrain_core::{Cx, KeyRing, Principal, Result};
 use refrain_server::{
     AllowedHosts, BearerTokens, BuildError, HandleError, Prompt, Resource, Server, ServerBuilder,
     ServerLimits, State, Tool,
@@ -80,8 +80,8 @@ fn builder(keys: &KeyRing, number: usize) -> ServerBuilder {
         drain_grace: Duration::ZERO,
         ..ServerLimits::default()
     };
-    let named = ["ada", "ben"].map(str::to_owned);
-    let tokens = named.into_iter().chain(callers());
+    let users = ["ada", "ben"].map(str::to_owned);
+    let tokens = users.into_iter().chain(callers());
     let tokens = tokens.fold(BearerTokens::new(), |tokens, caller| {
         tokens.with(&caller, &access(&caller))
     });
@@ -98,10 +98,6 @@ fn builder(keys: &KeyRing, number: usize) -> ServerBuilder {
         .resource(Resource::new("x://pinned", "pinned", where_am_i).pin_to_caller())
         .tool(Tool::new("open", open))
         .tool(Tool::new("use", within_session).pin_by_handle("session"))
-}
-
-fn keys() -> KeyRing {
-    KeyRing::generate(&SystemSource::new())
 }
 
 async fn listeners() -> [TcpListener; 3] {
@@ -195,7 +191,7 @@ async fn streams_and_rounds_of_a_pinned_call_are_relayed() {
     let (a, b) = (running(&fleet)[0], running(&fleet)[1]);
     let first = a.send(&call("rounds", "ada", json!({}))).await.reply();
     assert_eq!(asked(&first), ["name"]);
-    let answer = json!({"name": {"action": "accept", "content": {"name": "Ada"}}});
+    let answer = json!({"name": accept("Ada")});
     let second = call("rounds", "ada", json!({})).again(&token(&first), answer);
     assert_eq!(run(b, &second).await, format!("Ada {owner} {owner}"));
 }
@@ -238,7 +234,7 @@ async fn relayed_call_is_not_relayed_again() {
 }
 
 #[tokio::test]
-async fn handle_leads_to_the_instance_that_made_it() {
+async fn call_with_a_handle_runs_on_the_instance_that_made_it() {
     let fleet = fleet(&keys()).await;
     for (made, instance) in running(&fleet).into_iter().enumerate() {
         let handle = run(instance, &call("open", "ada", json!({}))).await;
@@ -261,15 +257,7 @@ async fn foreign_forged_and_expired_handles_get_the_same_error() {
     let instance = start(builder(&keys, 0).source(clock.clone())).await;
     let handle = run(&instance, &call("open", "ada", json!({}))).await;
     let using = |caller: &str, handle: &str| call("use", caller, json!({"session": handle}));
-    let mut forged = handle.clone();
-    forged.replace_range(
-        40..41,
-        if forged.as_bytes()[40] == b'A' {
-            "B"
-        } else {
-            "A"
-        },
-    );
+    let forged = tampered(&handle, 40);
     let mut errors = HashSet::new();
     for (caller, handle) in [
         ("ben", handle.as_str()),
@@ -331,16 +319,16 @@ async fn calls_of_a_legacy_session_run_on_its_holder() {
     let foreign = run(running(&fleet)[1], &call("open", "ada", json!({}))).await;
     let (address, none) = (running(&fleet)[0].address, json!({}));
     let session = Session::open_with(address, "2025-11-25", &none, &headers).await;
-    let said = async |id, tool: &str, arguments: Value| {
+    let call_text = async |id, tool: &str, arguments: Value| {
         let result = session.result(&legacy::call(id, tool, arguments)).await;
         let text = result["content"][0]["text"].as_str();
         text.expect("text").to_owned()
     };
-    assert_eq!(said(1, "pinned", json!({})).await, "0");
-    let handle = said(2, "open", json!({})).await;
-    let used = said(3, "use", json!({"session": handle})).await;
+    assert_eq!(call_text(1, "pinned", json!({})).await, "0");
+    let handle = call_text(2, "open", json!({})).await;
+    let used = call_text(3, "use", json!({"session": handle})).await;
     assert_eq!(used, "state of 0 at 0");
-    let lost = said(4, "use", json!({"session": foreign})).await;
+    let lost = call_text(4, "use", json!({"session": foreign})).await;
     names(&lost, &["state behind this handle is lost"]);
 }
 

@@ -1,17 +1,10 @@
 //! Callers authenticated by a trusted proxy.
 
-use crate::support::{Instance, Request, start, text, token};
-use refrain_core::{Cx, Result};
+use crate::support::{Instance, Request, login, start, text, token, whoami};
 use refrain_server::{ResourceMetadata, Server, ServerBuilder, Tool, TrustedProxy};
 use serde_json::json;
 
 const SECRET: &str = "correct horse battery staple";
-
-async fn whoami(cx: Cx) -> Result<String> {
-    let login: crate::support::Login = cx.elicit("login", "Who?").await?;
-    let id = cx.principal().id().unwrap_or("anonymous");
-    Ok(format!("{} is {id}", login.name))
-}
 
 fn builder(proxy: TrustedProxy) -> ServerBuilder {
     Server::builder("proxy", "1")
@@ -32,28 +25,24 @@ fn forwarded(user: &str) -> Request {
         .header("X-Forwarded-User", user)
 }
 
-fn answers() -> serde_json::Value {
-    json!({"login": {"action": "accept", "content": {"name": "x"}}})
-}
-
 #[tokio::test]
 async fn proxy_header_names_the_caller() {
     let instance = instance().await;
-    for (user, known) in [
+    for (user, principal) in [
         ("alice", "alice"),
         ("alice@example.com", "alice@example.com"),
         ("  alice  ", "alice"),
         ("zoë", "zoë"),
         ("Alice  Smith", "Alice  Smith"),
     ] {
-        let request = forwarded(user).param("inputResponses", answers());
+        let request = forwarded(user).param("inputResponses", login("x"));
         let reply = instance.send(&request).await.reply();
-        assert_eq!(text(&reply), format!("x is {known}"));
+        assert_eq!(text(&reply), format!("x is {principal}"));
     }
     let alices = token(&instance.send(&forwarded("alice")).await.reply());
-    let stolen = forwarded("bob").again(&alices, answers());
+    let stolen = forwarded("bob").again(&alices, login("x"));
     instance.send(&stolen).await.error(200, -32602);
-    let own = forwarded("alice").again(&alices, answers());
+    let own = forwarded("alice").again(&alices, login("x"));
     assert_eq!(text(&instance.send(&own).await.reply()), "x is alice");
 }
 
@@ -69,7 +58,7 @@ async fn request_without_the_proxy_secret_is_rejected() {
         plain().header("X-Proxy-Secret", &SECRET[1..]),
         plain().header("X-Proxy-Secret", &SECRET.to_uppercase()),
         plain().header("X-Proxy-Secret", &format!("{SECRET}{SECRET}")),
-        plain().header("Authorization", &format!("Bearer {SECRET}")),
+        plain().bearer(SECRET),
         plain().without_header("X-Forwarded-User"),
     ] {
         let response = instance.send(&request).await;

@@ -1,10 +1,10 @@
 //! The replay log: `once`, single-use tokens and repeated first requests.
 
-use crate::support::{Instance, Login, Request, result, start, text, token};
-use refrain_core::{Cx, Error, KeyRing, MemoryReplayLog, Result, SystemSource};
+use crate::support::{Instance, Login, Request, keys, login, result, start, text, token};
+use refrain_core::{Cx, Error, KeyRing, MemoryReplayLog, Result};
 use refrain_server::{BuildError, Server, ServerBuilder, State, TaskOptions, Tool};
 use refrain_store::SqliteStore;
-use serde_json::{Value, json};
+use serde_json::json;
 use sqlx::{Connection, SqliteConnection};
 use std::sync::{Arc, Mutex};
 
@@ -56,10 +56,6 @@ async fn instance(tool: Tool) -> (Instance, Ledger) {
     )
 }
 
-fn answers(name: &str) -> Value {
-    json!({"login": {"action": "accept", "content": {"name": name}}})
-}
-
 #[test]
 fn once_and_single_use_require_a_replay_log() {
     let ledger = Ledger::default();
@@ -73,8 +69,8 @@ fn once_and_single_use_require_a_replay_log() {
             .expect_err("the log is missing");
         assert!(matches!(&error, BuildError::NeedsReplayLog { tool } if tool == "pay"));
         let text = error.to_string();
-        for word in ["\"pay\"", ".replay_log", ".single_instance"] {
-            assert!(text.contains(word), "{text}");
+        for expected in ["\"pay\"", ".replay_log", ".single_instance"] {
+            assert!(text.contains(expected), "{text}");
         }
         assert!(
             builder(&ledger)
@@ -99,7 +95,7 @@ async fn reused_single_use_token_gets_the_recorded_reply() {
     let (instance, ledger) = instance(Tool::new("pay", pay).single_use()).await;
     let plain = || Request::tool("pay", json!({}));
     let state = token(&instance.send(&plain()).await.reply());
-    let again = |id: u32, name: &str| plain().again(&state, answers(name)).id(json!(id));
+    let again = |id: u32, name: &str| plain().again(&state, login(name)).id(json!(id));
     let first = instance.send(&again(1, "ann")).await.reply();
     assert_eq!(text(&first), "ann paid as number 1");
     for id in [2, 3] {
@@ -111,7 +107,7 @@ async fn reused_single_use_token_gets_the_recorded_reply() {
     // Another call is not affected.
     let state = token(&instance.send(&plain()).await.reply());
     let reply = instance
-        .send(&plain().again(&state, answers("bob")))
+        .send(&plain().again(&state, login("bob")))
         .await
         .reply();
     assert_eq!(text(&reply), "bob paid as number 2");
@@ -124,7 +120,7 @@ async fn reused_token_repeats_steps_with_the_same_key() {
     let state = token(&instance.send(&plain()).await.reply());
     for number in 1..=2 {
         let reply = instance
-            .send(&plain().again(&state, answers("ann")))
+            .send(&plain().again(&state, login("ann")))
             .await
             .reply();
         assert_eq!(text(&reply), format!("ann paid as number {number}"));
@@ -136,7 +132,7 @@ async fn reused_token_repeats_steps_with_the_same_key() {
 #[tokio::test]
 async fn once_runs_once_for_all_uses_of_a_token_on_all_instances() {
     let (ledger, log) = (Ledger::default(), Arc::new(MemoryReplayLog::new()));
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let one = || {
         let tool = Tool::new("pay", pay_once).once();
         builder(&ledger)
@@ -149,7 +145,7 @@ async fn once_runs_once_for_all_uses_of_a_token_on_all_instances() {
     let state = token(&first.send(&plain()).await.reply());
     for instance in [&first, &second, &first] {
         let reply = instance
-            .send(&plain().again(&state, answers("ann")))
+            .send(&plain().again(&state, login("ann")))
             .await
             .reply();
         assert_eq!(text(&reply), "ann paid as number 1");
@@ -160,7 +156,7 @@ async fn once_runs_once_for_all_uses_of_a_token_on_all_instances() {
 #[tokio::test]
 async fn once_in_undeclared_tool_is_a_fault() {
     let (instance, ledger) = instance(Tool::new("pay", pay_once)).await;
-    let request = Request::tool("pay", json!({})).param("inputResponses", answers("ann"));
+    let request = Request::tool("pay", json!({})).param("inputResponses", login("ann"));
     let message = instance.send(&request).await.error(200, -32603);
     assert!(
         message.contains("once") && message.contains("replay_log.rs"),
@@ -237,12 +233,12 @@ async fn edit_log(path: &std::path::Path, value: &'static str) {
 async fn sealed_log_contains_no_plain_text() {
     let dir = tempfile::TempDir::new().expect("a directory is created");
     let (path, ledger) = (dir.path().join("refrain.db"), Ledger::default());
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let instance = sealing(&path, &keys, &ledger).await;
     for tool in ["pay", "pay_once"] {
         let plain = || Request::tool(tool, json!({}));
         let state = token(&instance.send(&plain()).await.reply());
-        let again = || plain().again(&state, answers("marker-of-the-payer"));
+        let again = || plain().again(&state, login("marker-of-the-payer"));
         let first = instance.send(&again()).await.reply();
         let second = instance.send(&again()).await.reply();
         assert_eq!(result(&first), result(&second));
@@ -260,7 +256,7 @@ async fn sealed_log_contains_no_plain_text() {
 #[tokio::test]
 async fn edited_record_of_a_sealed_log_is_rejected() {
     let dir = tempfile::TempDir::new().expect("a directory is created");
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let plain_reply = r#"UPDATE refrain_log SET value = '{"result":{"content":[{"type":"text","text":"forged"}]}}'"#;
     let plain_value = r#"UPDATE refrain_log SET value = '[false,"7"]'"#;
     let other_record = "UPDATE refrain_log SET value = (SELECT value FROM refrain_log ORDER BY flow LIMIT 1) \
@@ -279,14 +275,14 @@ async fn edited_record_of_a_sealed_log_is_rejected() {
         let mut states = Vec::new();
         for _ in 0..2 {
             let state = token(&instance.send(&plain()).await.reply());
-            let again = plain().again(&state, answers("ann"));
+            let again = plain().again(&state, login("ann"));
             instance.send(&again).await.reply();
             states.push(state);
         }
         edit_log(&path, edit).await;
         let mut errors = 0;
         for state in states {
-            let again = plain().again(&state, answers("ann"));
+            let again = plain().again(&state, login("ann"));
             let reply = instance.send(&again).await.json().to_string();
             assert!(
                 !reply.contains("forged") && !reply.contains("number 7"),

@@ -1,10 +1,11 @@
 //! Calls over HTTP with each round on another instance.
 
 use crate::support::{
-    CAPABILITIES, Instance, Login, Request, Word, asked, greet, result, start, text, token,
+    CAPABILITIES, Instance, Login, Request, Word, accept, asked, greet, keys, result, start, text,
+    token,
 };
 use futures_util::try_join;
-use refrain_core::{Cx, Error, Incomplete, KeyRing, Result, SystemSource};
+use refrain_core::{Cx, Error, Incomplete, KeyRing, Result};
 use refrain_server::{
     Json, Prompt, Reply, Resource, ResourceTemplate, Server, ServerBuilder, Tool,
 };
@@ -129,12 +130,8 @@ fn builder(keys: &KeyRing) -> ServerBuilder {
 }
 
 async fn pair() -> (Instance, Instance) {
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     (start(builder(&keys)).await, start(builder(&keys)).await)
-}
-
-fn accept(name: &str) -> Value {
-    json!({"action": "accept", "content": {"name": name}})
 }
 
 /// Lets the first instance ask for a login and the second one finish.
@@ -268,11 +265,11 @@ async fn declined_ask_ends_the_call_and_invalid_answer_is_asked_again() {
     let (first, second) = pair().await;
     let plain = || Request::tool("greet", json!({}));
     let state = token(&first.send(&plain()).await.reply());
-    for (action, word) in [("decline", "declined"), ("cancel", "cancelled")] {
+    for (action, expected) in [("decline", "declined"), ("cancel", "cancelled")] {
         let answers = json!({"login": {"action": action}});
         let reply = second.send(&plain().again(&state, answers)).await.reply();
         assert_eq!(result(&reply)["isError"], true);
-        assert!(text(&reply).contains(word) && text(&reply).contains("login"));
+        assert!(text(&reply).contains(expected) && text(&reply).contains("login"));
         // Prompts have no error results.
         let prompt = || Request::prompt("draft", json!({"text": "x"}));
         let asked = token(&first.send(&prompt()).await.reply());
@@ -281,7 +278,7 @@ async fn declined_ask_ends_the_call_and_invalid_answer_is_asked_again() {
             .send(&prompt().again(&asked, answers))
             .await
             .error(200, -32602);
-        assert!(message.contains(word), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
     let answers = json!({"login": {"action": "accept", "content": {"name": 7}}});
     let reply = second.send(&plain().again(&state, answers)).await.reply();
@@ -419,7 +416,7 @@ async fn reply_has_the_id_of_its_request() {
 
 #[tokio::test]
 async fn explain_as_adds_the_round_header() {
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let silent = start(builder(&keys)).await;
     let explaining = start(builder(&keys).explain_as("a")).await;
     let plain = || Request::tool("greet", json!({}));

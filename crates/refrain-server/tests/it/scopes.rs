@@ -1,7 +1,7 @@
 //! Scopes of the server, of tools, prompts and resources.
 
 use crate::support::{
-    Instance, Request, Signals, StdioClient, greet, result, signals, start, text, token,
+    Instance, Request, Signals, StdioClient, greet, login, result, signals, start, text, token,
 };
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
@@ -56,14 +56,6 @@ fn metadata() -> ResourceMetadata {
     ResourceMetadata::new("https://mcp.example.com/mcp", ["https://login.example.com"])
 }
 
-fn with_bearer(request: Request, bearer: &str) -> Request {
-    request.header("Authorization", &format!("Bearer {bearer}"))
-}
-
-fn answers() -> Value {
-    json!({"login": {"action": "accept", "content": {"name": "x"}}})
-}
-
 /// Sends a request that lacks scopes. Returns the challenge.
 async fn assert_forbidden(instance: &Instance, request: &Request) -> String {
     let response = instance.send(request).await;
@@ -76,7 +68,7 @@ async fn assert_forbidden(instance: &Instance, request: &Request) -> String {
 async fn error_lists_all_required_scopes() {
     let instance = start(builder().scopes(["use"]).resource_metadata(metadata())).await;
     let write = || Request::tool("write", json!({})).id(json!("the id"));
-    let response = instance.send(&with_bearer(write(), BOB)).await;
+    let response = instance.send(&write().bearer(BOB)).await;
     let message = response.error(403, -32600);
     assert_eq!(
         message,
@@ -97,7 +89,7 @@ async fn error_lists_all_required_scopes() {
             .as_str()
         )
     );
-    token(&instance.send(&with_bearer(write(), ALICE)).await.reply());
+    token(&instance.send(&write().bearer(ALICE)).await.reply());
 }
 
 #[tokio::test]
@@ -108,16 +100,16 @@ async fn prompts_and_resources_require_their_scopes() {
         (Request::read("files://a"), "files:read"),
         (Request::read("notes://monday"), "notes"),
     ] {
-        let challenge = assert_forbidden(&instance, &with_bearer(request, ALICE)).await;
+        let challenge = assert_forbidden(&instance, &request.bearer(ALICE)).await;
         assert!(
             challenge.contains(&format!("scope=\"{scope}\"")),
             "{challenge}"
         );
     }
     // A tool without scopes is available to all authenticated callers. An unknown tool is the usual error.
-    let free = with_bearer(Request::tool("read", json!({})), CAROL);
+    let free = Request::tool("read", json!({})).bearer(CAROL);
     assert_eq!(text(&instance.send(&free).await.reply()), "read");
-    let unknown = with_bearer(Request::tool("no such tool", json!({})), CAROL);
+    let unknown = Request::tool("no such tool", json!({})).bearer(CAROL);
     instance.send(&unknown).await.error(200, -32602);
 }
 
@@ -143,16 +135,16 @@ async fn scopes_of_the_server_are_required_for_every_request() {
             json!({"ref": {"type": "ref/prompt", "name": "?"}, "argument": {"name": "", "value": ""}}),
         ),
     ] {
-        let challenge = assert_forbidden(&instance, &with_bearer(request.clone(), CAROL)).await;
+        let challenge = assert_forbidden(&instance, &request.clone().bearer(CAROL)).await;
         assert!(challenge.contains("scope=\"use\""), "{challenge}");
-        let bobs = instance.send(&with_bearer(request, BOB)).await;
+        let bobs = instance.send(&request.bearer(BOB)).await;
         assert!(matches!(bobs.status, 200 | 404), "{}", bobs.status);
     }
     let listen = Request::rpc("subscriptions/listen", json!({"notifications": {}}));
-    let challenge = assert_forbidden(&instance, &with_bearer(listen.clone(), CAROL)).await;
+    let challenge = assert_forbidden(&instance, &listen.clone().bearer(CAROL)).await;
     assert!(challenge.contains("scope=\"use\""), "{challenge}");
     let mut connection = instance.connect().await;
-    connection.send(&with_bearer(listen, BOB)).await;
+    connection.send(&listen.bearer(BOB)).await;
     assert_eq!(connection.head().await.status, 200);
 }
 
@@ -195,18 +187,18 @@ async fn completions_and_subscriptions_require_scopes() {
         (listen(json!(["files://a"])), "use notes"),
         (listen(json!(["other://", "notes://monday"])), "use notes"),
     ] {
-        let challenge = assert_forbidden(&instance, &with_bearer(request.clone(), BOB)).await;
+        let challenge = assert_forbidden(&instance, &request.clone().bearer(BOB)).await;
         assert!(
             challenge.contains(&format!("scope=\"{needed}\"")),
             "{challenge}"
         );
         let mut connection = instance.connect().await;
-        connection.send(&with_bearer(request, ALICE)).await;
+        connection.send(&request.bearer(ALICE)).await;
         assert_eq!(connection.head().await.status, 200);
     }
     let mut connection = instance.connect().await;
     connection
-        .send(&with_bearer(listen(json!(["other://"])), BOB))
+        .send(&listen(json!(["other://"])).bearer(BOB))
         .await;
     assert_eq!(connection.head().await.status, 200);
 }
@@ -234,8 +226,8 @@ async fn scopes_are_checked_in_every_round() {
     let first = receive(&plain(), "files:write").await;
     assert_eq!(received.recv().await, Some("started"));
     for again in [
-        plain().again(&token(&first), answers()),
-        plain().again("nonsense", answers()),
+        plain().again(&token(&first), login("x")),
+        plain().again("nonsense", login("x")),
         plain(),
     ] {
         let rejected = receive(&again, "files:read").await;
@@ -243,7 +235,7 @@ async fn scopes_are_checked_in_every_round() {
         assert_eq!(rejected["id"], 1);
     }
     assert!(received.try_recv().is_err(), "a handler ran");
-    let done = receive(&plain().again(&token(&first), answers()), "files:write").await;
+    let done = receive(&plain().again(&token(&first), login("x")), "files:write").await;
     assert_eq!(text(&done), "Hello, x!");
 }
 
@@ -257,11 +249,11 @@ async fn broader_scope_implies_narrower_ones() {
         .scope_implies("other", ["notes"]);
     let instance = start(rules).await;
     let reply = instance
-        .send(&with_bearer(Request::read("files://a"), ALICE))
+        .send(&Request::read("files://a").bearer(ALICE))
         .await;
     assert_eq!(result(&reply.reply())["contents"][0]["text"], "read");
-    assert_forbidden(&instance, &with_bearer(Request::read("files://a"), BOB)).await;
-    assert_forbidden(&instance, &with_bearer(Request::read("notes://x"), ALICE)).await;
+    assert_forbidden(&instance, &Request::read("files://a").bearer(BOB)).await;
+    assert_forbidden(&instance, &Request::read("notes://x").bearer(ALICE)).await;
 }
 
 #[tokio::test]
@@ -274,7 +266,7 @@ async fn anonymous_http_callers_have_no_scopes_and_stdio_has_all() {
             .tool(Tool::new("write", write).scopes(["files:write"]))
     };
     let instance = start(build()).await;
-    let request = with_bearer(Request::tool("write", json!({})), ALICE);
+    let request = Request::tool("write", json!({})).bearer(ALICE);
     let challenge = assert_forbidden(&instance, &request).await;
     assert!(
         challenge.contains("scope=\"use files:write\""),
@@ -303,7 +295,7 @@ fn invalid_scopes_are_rejected() {
         let mut listed = metadata();
         listed.scopes_supported = vec![bad.to_owned()];
         let plain = || Server::builder("bad", "1");
-        for (builder, named) in [
+        for (builder, expected_owner) in [
             (plain().tool(tool), "t"),
             (plain().prompt(prompt), "p"),
             (plain().resource(resource), "r://"),
@@ -315,9 +307,9 @@ fn invalid_scopes_are_rejected() {
         ] {
             match builder.build() {
                 Err(BuildError::Scope { owner, scope, .. }) => {
-                    assert_eq!((owner.as_str(), scope.as_str()), (named, bad));
+                    assert_eq!((owner.as_str(), scope.as_str()), (expected_owner, bad));
                 }
-                other => panic!("{bad:?} of {named}: {other:?}"),
+                other => panic!("{bad:?} of {expected_owner}: {other:?}"),
             }
         }
     }

@@ -1,8 +1,10 @@
 //! Tokens that are too large to send and are kept in the store.
 
 use crate::support::tasks::{FaultyStore, eager};
-use crate::support::{Instance, Login, Request, asked, names, result, start, text, token, within};
-use refrain_core::{Cx, KeyRing, Principal, Result, SystemSource, ok};
+use crate::support::{
+    Instance, Login, Request, asked, keys, login, names, result, start, text, token, within,
+};
+use refrain_core::{Cx, KeyRing, Principal, Result, ok};
 use refrain_server::{BearerTokens, Server, ServerBuilder, TaskOptions, Tool};
 use refrain_store::{MemoryStore, StoreError};
 use serde_json::{Value, json};
@@ -24,14 +26,6 @@ fn builder(keys: &KeyRing) -> ServerBuilder {
         .tool(Tool::new("work", large_journal))
 }
 
-fn keys() -> KeyRing {
-    KeyRing::generate(&SystemSource::new())
-}
-
-fn answers() -> Value {
-    json!({"login": {"action": "accept", "content": {"name": "Ada"}}})
-}
-
 async fn first(instance: &Instance) -> String {
     let reply = instance
         .send(&Request::tool("work", json!({})))
@@ -49,7 +43,7 @@ async fn large_token_is_replaced_by_a_reference_for_any_instance() {
     let token = first(&one).await;
     assert!(token.len() < 100, "{token}");
     let two = start(with_store()).await;
-    let again = Request::tool("work", json!({})).again(&token, answers());
+    let again = Request::tool("work", json!({})).again(&token, login("Ada"));
     let reply = two.send(&again).await.reply();
     assert_eq!(text(&reply), "3000 characters for Ada");
     // The same without a transport, as over stdio.
@@ -70,24 +64,21 @@ async fn token_reference_is_rejected_for_other_callers() {
     let tokens = BearerTokens::new().with("alice", ALICE).with("bob", BOB);
     let server = builder(&keys).tasks(Arc::new(store), eager());
     let instance = start(server.authenticator(tokens)).await;
-    let as_one = |request: Request, bearer: &str| {
-        request.header("Authorization", &format!("Bearer {bearer}"))
-    };
     let call = || Request::tool("work", json!({}));
-    let reply = instance.send(&as_one(call(), ALICE)).await.reply();
+    let reply = instance.send(&call().bearer(ALICE)).await.reply();
     let reference = token(&reply);
     let unknown = format!("s.{}", "0".repeat(48));
     let rejected = [
-        as_one(call().again(&reference, answers()), BOB),
-        as_one(call().again(&unknown, answers()), ALICE),
-        as_one(call().again("s.../../etc", answers()), ALICE),
-        as_one(call().again("s.", answers()), ALICE),
+        call().again(&reference, login("Ada")).bearer(BOB),
+        call().again(&unknown, login("Ada")).bearer(ALICE),
+        call().again("s.../../etc", login("Ada")).bearer(ALICE),
+        call().again("s.", login("Ada")).bearer(ALICE),
     ];
     for request in rejected {
         let error = instance.send(&request).await.error(200, -32602);
         names(&error, &["requestState is not valid for this request"]);
     }
-    let again = as_one(call().again(&reference, answers()), ALICE);
+    let again = call().again(&reference, login("Ada")).bearer(ALICE);
     let reply = instance.send(&again).await.reply();
     assert_eq!(result(&reply)["isError"], false);
 }
@@ -114,7 +105,7 @@ async fn token_reference_stays_valid_while_the_store_is_unavailable() {
     let faulty = FaultyStore::new(&store);
     let instance = start(builder(&keys).tasks(faulty.clone(), eager())).await;
     let reference = first(&instance).await;
-    let again = Request::tool("work", json!({})).again(&reference, answers());
+    let again = Request::tool("work", json!({})).again(&reference, login("Ada"));
     faulty.fail(Some(StoreError::Unavailable("failover".into())));
     let error = instance.send(&again).await.error(200, -32603);
     names(&error, &["task store is unavailable", "try again"]);

@@ -1,8 +1,8 @@
 //! Statelessness: a request does not depend on earlier requests or on its connection.
 
 use crate::support::{
-    CAPABILITIES, CLIENT_INFO, Guard, Request, Response, Signals, Word, asked, echo, greet, result,
-    signals, start, text, token, within,
+    CAPABILITIES, CLIENT_INFO, Guard, Request, Response, Signals, Word, asked, echo, echo_call,
+    expect_signal, greet, login, result, signals, start, text, token,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{Prompt, Resource, ResourceTemplate, Server, ServerBuilder, State, Tool};
@@ -49,10 +49,6 @@ fn greeting() -> Request {
     Request::tool("greet", json!({}))
 }
 
-fn answers() -> Value {
-    json!({"login": {"action": "accept", "content": {"name": "octocat"}}})
-}
-
 fn code(response: &Response) -> Value {
     response.json()["error"]["code"].clone()
 }
@@ -81,7 +77,9 @@ async fn client_that_lost_a_capability_is_not_asked_again() {
     let empty = instance.send(&incapable().again(&state, json!({}))).await;
     empty.error(400, -32021);
     // An answer that it already has is accepted.
-    let reply = instance.send(&incapable().again(&state, answers())).await;
+    let reply = instance
+        .send(&incapable().again(&state, login("octocat")))
+        .await;
     assert_eq!(text(&reply.reply()), "Hello, octocat!");
 }
 
@@ -101,7 +99,7 @@ async fn client_info_has_no_effect() {
     for info in &clients {
         let state = token(&instance.send(&as_client(greeting(), info)).await.reply());
         for other in &clients {
-            let again = as_client(greeting(), other).again(&state, answers());
+            let again = as_client(greeting(), other).again(&state, login("octocat"));
             let reply = instance.send(&again).await.reply();
             assert_eq!(text(&reply), "Hello, octocat!");
         }
@@ -115,7 +113,7 @@ async fn client_info_has_no_effect() {
 #[tokio::test]
 async fn unknown_metadata_is_ignored() {
     let instance = start(builder()).await;
-    let request = Request::tool("echo", json!({"text": "x"}))
+    let request = echo_call()
         .meta(
             "io.modelcontextprotocol/unheard-of",
             json!([1, {"a": null}]),
@@ -133,7 +131,7 @@ async fn lists_do_not_depend_on_earlier_requests() {
         let list = Request::rpc(method, json!({}));
         let fresh = instance.send(&list).await.body;
         for between in [
-            Request::tool("echo", json!({"text": "x"})),
+            echo_call(),
             greeting(),
             Request::tool("nope", json!({})),
             Request::read("docs://readme"),
@@ -148,7 +146,7 @@ async fn lists_do_not_depend_on_earlier_requests() {
 async fn every_result_has_its_type_and_the_server_info() {
     let instance = start(builder()).await;
     let calls = [
-        (Request::tool("echo", json!({"text": "x"})), "complete"),
+        (echo_call(), "complete"),
         (greeting(), "input_required"),
         (Request::prompt("quote", json!({"text": "x"})), "complete"),
         (Request::read("docs://readme"), "complete"),
@@ -168,7 +166,7 @@ async fn every_result_has_its_type_and_the_server_info() {
 async fn only_calls_ask_and_asking_replies_are_not_cacheable() {
     let instance = start(builder()).await;
     for method in LISTS {
-        let request = Request::rpc(method, json!({})).again("nonsense", answers());
+        let request = Request::rpc(method, json!({})).again("nonsense", login("octocat"));
         let reply = instance.send(&request).await.reply();
         assert_eq!(result(&reply)["resultType"], "complete", "{reply}");
     }
@@ -185,7 +183,6 @@ async fn handler_is_dropped_between_rounds() {
     let instance = start(builder).await;
     let reply = instance.send(&Request::tool("guarded", json!({}))).await;
     assert_eq!(asked(&reply.reply()), ["login"]);
-    let signal = within("the handler to be dropped", received.recv()).await;
-    assert_eq!(signal, Some("dropped"));
+    expect_signal(&mut received, "dropped").await;
     instance.at_rest().await;
 }

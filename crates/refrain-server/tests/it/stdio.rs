@@ -1,8 +1,8 @@
 //! The stdio transport: one message per line.
 
 use crate::support::{
-    CAPABILITIES, Guard, LOG_LEVEL, Request, Signals, StdioClient, asked, echo, greet, signals,
-    text, token, within,
+    CAPABILITIES, LOG_LEVEL, Request, SignalReceiver, Signals, StdioClient, asked, cancel, echo,
+    echo_call, expect_signal, greet, held, login, signals, text, token, within,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{BearerTokens, Server, ServerLimits, State, Tool};
@@ -12,18 +12,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// The limit of a line in bytes.
 const LINE: usize = 2000;
-
-async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
-    let _guard = Guard(Arc::clone(&signals));
-    cx.log(LogLevel::Info, "started");
-    signals.say("started");
-    signals.pass().await;
-    Ok("let through".into())
-}
 
 /// Spawns a task that reports after the end of the call.
 async fn leaving(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
@@ -50,7 +41,7 @@ async fn talk(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
 struct Client {
     pipe: StdioClient,
     signals: Arc<Signals>,
-    received: UnboundedReceiver<&'static str>,
+    received: SignalReceiver,
 }
 
 fn client(grace: Duration) -> Client {
@@ -104,14 +95,14 @@ impl DerefMut for Client {
     }
 }
 
-fn word(id: u32) -> Request {
-    Request::tool("echo", json!({"text": "x"})).id(json!(id))
+fn echo_with_id(id: u32) -> Request {
+    echo_call().id(json!(id))
 }
 
 #[tokio::test]
 async fn requests_and_replies_are_lines() {
     let mut client = client(GRACE);
-    client.send(&word(1)).await;
+    client.send(&echo_with_id(1)).await;
     let reply = client.read().await;
     assert_eq!((&reply["id"], text(&reply)), (&json!(1), "Echo: x"));
 
@@ -119,8 +110,9 @@ async fn requests_and_replies_are_lines() {
     client.send(&plain()).await;
     let first = client.read().await;
     assert_eq!(asked(&first), ["login"]);
-    let answers = json!({"login": {"action": "accept", "content": {"name": "octocat"}}});
-    client.send(&plain().again(&token(&first), answers)).await;
+    client
+        .send(&plain().again(&token(&first), login("octocat")))
+        .await;
     assert_eq!(text(&client.read().await), "Hello, octocat!");
 
     client.send(&Request::rpc("tools/list", json!({}))).await;
@@ -161,7 +153,7 @@ async fn empty_lines_notifications_and_malformed_lines_are_handled() {
         assert_eq!(reply["error"]["code"], code, "{reply}");
     }
     // CRLF line ending.
-    let mut message = word(2).message();
+    let mut message = echo_with_id(2).message();
     message.push(b'\r');
     client.line(message).await;
     assert_eq!(text(&client.read().await), "Echo: x");
@@ -178,7 +170,7 @@ async fn calls_run_concurrently_and_logs_precede_the_reply() {
         client.read().await["params"],
         json!({"level": "info", "data": "started"})
     );
-    client.send(&word(2)).await;
+    client.send(&echo_with_id(2)).await;
     assert_eq!(client.read().await["id"], 2);
     client.signals.open();
     let reply = client.read().await;
@@ -193,13 +185,12 @@ async fn calls_run_concurrently_and_logs_precede_the_reply() {
 async fn cancelled_call_is_dropped_without_a_reply() {
     let mut client = client(GRACE);
     for (id, other) in [(json!(7), json!("7")), (json!("7"), json!(7))] {
-        let cancel = |id: &Value| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
         client
             .send(&Request::tool("held", json!({})).id(id.clone()))
             .await;
         client.expect_signal("started").await;
         client.line(cancel(&other).to_string()).await;
-        client.send(&word(1)).await;
+        client.send(&echo_with_id(1)).await;
         client.read().await;
         assert!(
             client.received.try_recv().is_err(),
@@ -208,7 +199,7 @@ async fn cancelled_call_is_dropped_without_a_reply() {
         client.line(cancel(&id).to_string()).await;
         client.expect_signal("dropped").await;
         // The cancelled call has no reply.
-        client.send(&word(2)).await;
+        client.send(&echo_with_id(2)).await;
         assert_eq!(client.read().await["id"], 2);
     }
     assert!(client.pipe.end().await.is_empty());
@@ -220,12 +211,12 @@ async fn cancellation_ignores_how_the_id_is_escaped() {
     let held = Request::tool("held", json!({})).id(json!("ID"));
     let held = String::from_utf8(held.message()).expect("text");
     let plain = "\"caf\u{e9}\"";
-    for (id, named) in [(plain, r#""caf\u00e9""#), (r#""c\u0061f\u00E9""#, plain)] {
+    for (id, cancelled_id) in [(plain, r#""caf\u00e9""#), (r#""c\u0061f\u00E9""#, plain)] {
         client.line(held.replace(r#""ID""#, id)).await;
         client.expect_signal("started").await;
         let cancel =
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":ID}}"#;
-        client.line(cancel.replace("ID", named)).await;
+        client.line(cancel.replace("ID", cancelled_id)).await;
         client.expect_signal("dropped").await;
     }
     assert!(client.pipe.end().await.is_empty());
@@ -235,7 +226,7 @@ async fn cancellation_ignores_how_the_id_is_escaped() {
 async fn late_or_malformed_cancellation_is_ignored() {
     let mut client = client(GRACE);
     let cancel = |params: Value| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-    client.send(&word(1)).await;
+    client.send(&echo_with_id(1)).await;
     assert_eq!(text(&client.read().await), "Echo: x");
     client
         .send(&Request::tool("held", json!({})).id(json!("h")))
@@ -251,7 +242,7 @@ async fn late_or_malformed_cancellation_is_ignored() {
         json!({}),
     ] {
         client.line(cancel(params).to_string()).await;
-        client.send(&word(2)).await;
+        client.send(&echo_with_id(2)).await;
         assert_eq!(client.read().await["id"], 2);
     }
     assert!(client.received.try_recv().is_err(), "a call was cancelled");
@@ -269,7 +260,7 @@ async fn ended_call_sends_no_further_messages() {
     assert_eq!(note["params"], json!({"progressToken": "p", "progress": 1}));
     assert_eq!(text(&client.read().await), "left");
     client.expect_signal("reported").await;
-    client.send(&word(2)).await;
+    client.send(&echo_with_id(2)).await;
     assert_eq!(client.read().await["id"], 2);
     assert!(client.pipe.end().await.is_empty());
 }
@@ -306,7 +297,7 @@ async fn overlong_line_is_rejected_and_skipped() {
         let message = reply["error"]["message"].as_str().unwrap();
         assert!(message.contains(&LINE.to_string()), "{message}");
     }
-    client.send(&word(5)).await;
+    client.send(&echo_with_id(5)).await;
     assert_eq!(client.read().await["id"], 5);
     // The same without a line ending at the end of the input.
     client.write(&of_length(3 * LINE).message()).await;
@@ -326,7 +317,7 @@ async fn running_calls_may_finish_after_the_end_of_input() {
         .await;
     client.expect_signal("started").await;
     // The last line has no line ending.
-    client.write(&word(2).message()).await;
+    client.write(&echo_with_id(2).message()).await;
     let signals = client.signals.clone();
     let opened = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -347,10 +338,7 @@ async fn running_calls_are_cancelled_after_the_drain_grace() {
     client.expect_signal("started").await;
     let mut received = std::mem::replace(&mut client.received, signals().1);
     assert!(client.pipe.end().await.is_empty());
-    assert_eq!(
-        within("the handler to be dropped", received.recv()).await,
-        Some("dropped")
-    );
+    expect_signal(&mut received, "dropped").await;
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! Streamed responses: progress, log messages and the reply.
 
 use crate::support::{
-    CAPABILITIES, Connection, LOG_LEVEL, Login, Request, Signals, Word, asked, signals, start,
-    text, token, within,
+    CAPABILITIES, Connection, LOG_LEVEL, Login, Request, Signals, Word, accept, asked,
+    expect_signal, signals, start, text, token,
 };
 use refrain_core::{Cx, Error, Result};
 use refrain_server::{Server, ServerBuilder, ServerLimits, State, Tool};
@@ -244,8 +244,7 @@ async fn stream_has_only_the_notes_of_its_call() {
         connection
             .send(&request.meta(LOG_LEVEL, json!("info")))
             .await;
-        let reported = within("a report", received.recv()).await;
-        assert_eq!(reported, Some("reported"));
+        expect_signal(&mut received, "reported").await;
         connections.push(connection);
     }
     // All calls run at the same time.
@@ -272,13 +271,11 @@ async fn replayed_notes_are_not_sent_again() {
             .meta("progressToken", json!("p"))
             .meta(LOG_LEVEL, json!("info"))
     };
-    let answer = |name: &str| json!({"action": "accept", "content": {"name": name}});
-
     let first = instance.send(&plain()).await.events();
     assert_eq!(first[..2], [progress(json!("p"), 1), log("info", "before")]);
     assert_eq!((first.len(), asked(&first[2])), (3, vec!["first"]));
 
-    let request = plain().again(&token(&first[2]), json!({"first": answer("ann")}));
+    let request = plain().again(&token(&first[2]), json!({"first": accept("ann")}));
     let second = instance.send(&request).await.events();
     assert_eq!(
         second[..2],
@@ -286,7 +283,7 @@ async fn replayed_notes_are_not_sent_again() {
     );
     assert_eq!((second.len(), asked(&second[2])), (3, vec!["second"]));
 
-    let request = plain().again(&token(&second[2]), json!({"second": answer("bob")}));
+    let request = plain().again(&token(&second[2]), json!({"second": accept("bob")}));
     let third = instance.send(&request).await.events();
     assert_eq!(third[..2], [progress(json!("p"), 3), log("info", "after")]);
     assert_eq!((third.len(), text(&third[2])), (3, "ann and bob"));
@@ -348,14 +345,17 @@ async fn error_is_the_last_event() {
     );
 }
 
+fn brief_keep_alive() -> ServerLimits {
+    ServerLimits {
+        keep_alive: Duration::from_millis(10),
+        ..ServerLimits::default()
+    }
+}
+
 #[tokio::test]
 async fn silent_call_becomes_a_stream_with_keep_alives() {
     let (builder, signals) = builder();
-    let instance = start(builder.limits(ServerLimits {
-        keep_alive: Duration::from_millis(10),
-        ..ServerLimits::default()
-    }))
-    .await;
+    let instance = start(builder.limits(brief_keep_alive())).await;
     let call = Request::tool("silent", json!({}));
     let mut connection = instance.connect().await;
     connection.send(&call).await;
@@ -395,11 +395,7 @@ async fn next_event(connection: &mut Connection) -> Value {
 #[tokio::test]
 async fn silent_call_without_accept_stays_one_json_object() {
     let (builder, signals) = builder();
-    let instance = start(builder.limits(ServerLimits {
-        keep_alive: Duration::from_millis(10),
-        ..ServerLimits::default()
-    }))
-    .await;
+    let instance = start(builder.limits(brief_keep_alive())).await;
     let call = Request::tool("silent", json!({}));
     let mut plain = instance.connect().await;
     plain

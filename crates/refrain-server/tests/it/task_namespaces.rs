@@ -1,11 +1,11 @@
 //! Task namespaces: servers with tools of the same names in one store.
 
 use crate::support::tasks::{about, declared, eager, update};
-use crate::support::{Request, within};
+use crate::support::{Request, handle};
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{BuildError, Caller, Scopes, Server, Tool};
 use refrain_store::MemoryStore;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
 const NAMESPACES: [&str; 4] = ["", "draft", "draft-1", "draft-2"];
@@ -34,14 +34,6 @@ fn alice(scopes: &str) -> Caller {
     }
 }
 
-async fn send(server: &Server, request: &Request, caller: Caller) -> Value {
-    let mut out = server.handle(&request.message(), caller).await;
-    let reply = within("a reply", out.next())
-        .await
-        .expect("there is a reply");
-    serde_json::from_slice(&reply).expect("replies are JSON")
-}
-
 #[tokio::test]
 async fn task_is_visible_only_in_its_namespace() {
     let store = MemoryStore::new();
@@ -49,7 +41,7 @@ async fn task_is_visible_only_in_its_namespace() {
     for (home, owner) in servers.iter().enumerate() {
         for tool in ["secret", "draft-2:other"] {
             let call = declared(Request::tool(tool, json!({})));
-            let reply = send(owner, &call, alice("secrets")).await;
+            let reply = handle(owner, &call, alice("secrets")).await;
             let id = reply["result"]["taskId"].as_str().expect("the task exists");
             for (other, server) in servers.iter().enumerate() {
                 for request in [
@@ -59,17 +51,17 @@ async fn task_is_visible_only_in_its_namespace() {
                 ] {
                     if other != home {
                         for scopes in ["secrets", ""] {
-                            let reply = send(server, &request, alice(scopes)).await;
+                            let reply = handle(server, &request, alice(scopes)).await;
                             assert_eq!(reply["error"]["code"], -32602, "{reply}");
                         }
                     }
                 }
             }
             let get = about("tasks/get", id);
-            let reply = send(owner, &get, alice("secrets")).await;
+            let reply = handle(owner, &get, alice("secrets")).await;
             assert!(reply["result"]["status"] != "cancelled", "{reply}");
             assert_eq!(reply["result"]["taskId"], id, "{reply}");
-            let reply = send(owner, &get, alice("")).await;
+            let reply = handle(owner, &get, alice("")).await;
             assert_eq!(reply["error"].is_object(), tool == "secret", "{reply}");
         }
     }

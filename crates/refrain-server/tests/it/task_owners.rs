@@ -2,13 +2,12 @@
 
 use crate::support::tasks::{about, eager};
 use crate::support::{
-    Guard, Instance, Login, OptionalBearer, Request, Signals, asked, names, result, signals, start,
-    within,
+    Guard, Instance, Login, OptionalBearer, Request, Signals, asked, handle, names, result,
+    signals, start, until, within,
 };
 use refrain_core::{Cx, Principal, Result, ok};
 use refrain_server::{BearerTokens, Server, State, TaskOptions, Tool};
 use refrain_store::{MemoryStore, StoreFuture, StoreLayer, TaskStore};
-use refrain_testkit::net::until;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -57,12 +56,10 @@ async fn asks(cx: Cx) -> Result<String> {
     Ok(login.name)
 }
 
-fn of(request: Request, bearer: &str) -> Request {
-    request.header("Authorization", &format!("Bearer {bearer}"))
-}
-
 fn call(tool: &str, bearer: &str) -> Request {
-    of(Request::tool(tool, json!({})).declares_tasks(), bearer)
+    Request::tool(tool, json!({}))
+        .declares_tasks()
+        .bearer(bearer)
 }
 
 async fn instance(options: TaskOptions) -> (Instance, Arc<Signals>) {
@@ -95,7 +92,7 @@ async fn start_task(instance: &Instance, tool: &str, bearer: &str) -> String {
 async fn ended(instance: &Instance, id: &str, bearer: &str) -> Value {
     let polling = async {
         loop {
-            let request = of(about("tasks/get", id), bearer);
+            let request = about("tasks/get", id).bearer(bearer);
             let task = result(&instance.send(&request).await.reply()).clone();
             if task["status"] != "working" {
                 return task;
@@ -107,12 +104,10 @@ async fn ended(instance: &Instance, id: &str, bearer: &str) -> Value {
 }
 
 async fn wait_for_running(instance: &Instance, count: usize) {
-    let polling = async {
-        while instance.server.running_tasks() != count {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    within("the running tasks", polling).await;
+    until("the running tasks", || {
+        instance.server.running_tasks() == count
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -121,7 +116,7 @@ async fn task_runs_while_another_owner_has_many_long_ones() {
     for _ in 0..300 {
         start_task(&instance, "long", ALICE).await;
     }
-    // One owner takes half of the places.
+    // One owner takes half of the slots.
     wait_for_running(&instance, 32).await;
     let id = start_task(&instance, "short", BOB).await;
     let task = ended(&instance, &id, BOB).await;
@@ -136,14 +131,11 @@ async fn start_tasks_at_once(instance: &Instance, tool: &'static str) -> Vec<Str
         let server = instance.server.clone();
         starting.spawn(async move {
             let call = Request::tool(tool, json!({})).declares_tasks();
-            let alice = Principal::new("alice");
-            let mut out = server.handle(&call.message(), alice).await;
-            out.next().await.expect("a reply")
+            handle(&server, &call, Principal::new("alice")).await
         });
     }
     let replies = within("the replies", starting.join_all()).await;
-    let id = |reply: Vec<u8>| {
-        let reply: Value = serde_json::from_slice(&reply).expect("JSON");
+    let id = |reply: Value| {
         let id = result(&reply)["taskId"].as_str();
         id.expect("taskId is a string").to_owned()
     };
@@ -151,7 +143,7 @@ async fn start_tasks_at_once(instance: &Instance, tool: &'static str) -> Vec<Str
 }
 
 #[tokio::test]
-async fn tasks_that_start_at_once_leave_places_to_other_owners() {
+async fn tasks_that_start_at_once_leave_slots_to_other_owners() {
     let (instance, signals) = instance(TaskOptions::default()).await;
     let ids = start_tasks_at_once(&instance, "long").await;
     // None of them ends, so there were never more.
@@ -170,9 +162,9 @@ async fn tasks_that_start_at_once_leave_places_to_other_owners() {
     }
 }
 
-/// A call that becomes a task while it runs keeps its permit as a call, so it needs no place of a task.
+/// A call that becomes a task while it runs keeps its permit as a call, so it needs no slot for a task.
 #[tokio::test]
-async fn calls_that_become_tasks_leave_places_to_other_owners() {
+async fn calls_that_become_tasks_leave_slots_to_other_owners() {
     let (instance, _signals) = instance(TaskOptions::default()).await;
     start_tasks_at_once(&instance, "slow").await;
     assert_eq!(instance.server.running_tasks(), 100);
@@ -182,7 +174,7 @@ async fn calls_that_become_tasks_leave_places_to_other_owners() {
 }
 
 #[tokio::test]
-async fn last_place_is_left_to_an_owner_without_running_tasks() {
+async fn last_slot_is_left_to_an_owner_without_running_tasks() {
     let options = TaskOptions {
         concurrent: 4,
         ..eager()
@@ -194,7 +186,7 @@ async fn last_place_is_left_to_an_owner_without_running_tasks() {
             ids.push((start_task(&instance, "long", bearer).await, bearer));
         }
     }
-    // Alice has two of four places, Bob has one of the other two.
+    // Alice has two of four slots, Bob has one of the other two.
     wait_for_running(&instance, 3).await;
     let id = start_task(&instance, "long", CAROL).await;
     wait_for_running(&instance, 4).await;
@@ -245,7 +237,9 @@ async fn stored_bytes_of_an_owner_are_limited() {
     let (instance, _signals) = instance(options).await;
     let large = |bearer| {
         let arguments = json!({"text": "x".repeat(40_000)});
-        of(Request::tool("read", arguments).declares_tasks(), bearer)
+        Request::tool("read", arguments)
+            .declares_tasks()
+            .bearer(bearer)
     };
     for _ in 0..2 {
         let reply = instance.send(&large(ALICE)).await.reply();
@@ -279,7 +273,7 @@ async fn stored_tokens_of_an_owner_are_limited() {
         ..eager()
     };
     let (instance, _signals) = instance(options).await;
-    let ask = |bearer| of(Request::tool("asks", json!({})), bearer);
+    let ask = |bearer| Request::tool("asks", json!({})).bearer(bearer);
     let reply = instance.send(&ask(ALICE)).await.reply();
     assert_eq!(asked(&reply), ["login"]);
     let error = rejected(&instance, &ask(ALICE)).await;
@@ -319,7 +313,7 @@ async fn anonymous_callers_at_one_address_cannot_use_up_the_tasks_of_others() {
         .as_str()
         .expect("a task")
         .to_owned();
-    // The address is no part of the access: the id is the only secret.
+    // Access does not depend on the address: the id is the only secret.
     let done = async {
         loop {
             let request = about("tasks/get", &id).header("X-Forwarded-For", "192.0.2.3");
@@ -334,7 +328,7 @@ async fn anonymous_callers_at_one_address_cannot_use_up_the_tasks_of_others() {
 }
 
 #[tokio::test]
-async fn authenticated_owner_finds_a_place_behind_a_crowd_of_anonymous_ones() {
+async fn authenticated_owner_gets_a_slot_despite_many_anonymous_owners() {
     let options = TaskOptions {
         concurrent: 8,
         ..eager()
@@ -404,19 +398,14 @@ async fn caller_with_many_store_operations_leaves_the_store_to_others() {
         .tool(Tool::new("short", short).task())
         .build()
         .expect("a valid server");
-    let get = about("tasks/get", &"a".repeat(48)).message();
+    let get = about("tasks/get", &"a".repeat(48));
     let mut reading = JoinSet::new();
     for _ in 0..100 {
         let (server, get) = (server.clone(), get.clone());
-        reading.spawn(async move {
-            let mut out = server.handle(&get, Principal::new("alice")).await;
-            out.next().await
-        });
+        reading.spawn(async move { handle(&server, &get, Principal::new("alice")).await });
     }
     until("the readers", || store.reading.load(Ordering::SeqCst) >= 16).await;
     let call = Request::tool("short", json!({})).declares_tasks();
-    let mut out = server.handle(&call.message(), Principal::new("bob")).await;
-    let reply = within("the task of another caller", out.next()).await;
-    let reply: Value = serde_json::from_slice(&reply.expect("a reply")).expect("JSON");
+    let reply = handle(&server, &call, Principal::new("bob")).await;
     assert_eq!(result(&reply)["resultType"], "task", "{reply}");
 }

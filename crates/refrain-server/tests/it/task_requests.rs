@@ -1,18 +1,19 @@
 //! Task requests: get, update and cancel.
 
 use crate::support::tasks::{
-    FaultyStore, TASKS, Work, about, create, declared, eager, form, stored, update,
+    FaultyStore, TASKS, about, create, create_anonymous, declared, eager, form, get, stored,
+    update, work,
 };
 use crate::support::watch::watch;
 use crate::support::{
-    CAPABILITIES, Instance, MetricsPort, Request, Response, names, result, start, text,
+    CAPABILITIES, MetricsPort, Request, Response, handle, keys, names, result, start, text,
 };
-use refrain_core::{Cx, KeyRing, Principal, Result, SystemSource};
+use refrain_core::Principal;
 use refrain_server::{
     BearerTokens, BuildError, Server, ServerBuilder, ServerLimits, TaskOptions, Tool,
 };
 use refrain_store::{MemoryStore, Next, StoreError, TaskStore};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::level_filters::LevelFilter;
@@ -21,33 +22,15 @@ const METHODS: [&str; 3] = ["tasks/get", "tasks/update", "tasks/cancel"];
 const ALICE: &str = "alice-0123456789abcdef";
 const BOB: &str = "bob-0123456789abcdef";
 
-async fn work(_: Cx) -> Result<&'static str> {
-    Ok("worked")
-}
-
 fn builder(store: &MemoryStore) -> ServerBuilder {
     Server::builder("tasks", "1")
         .tool(Tool::new("work", work))
         .tasks(Arc::new(store.clone()), eager())
 }
 
-/// Creates a task of the anonymous caller.
-async fn anyones(store: &MemoryStore) -> Work {
-    create(Arc::new(store.clone()), Principal::anonymous()).await
-}
-
 /// A valid request of one of the methods.
 fn valid(method: &str, id: &str) -> Request {
     about(method, id).param("inputResponses", json!({}))
-}
-
-fn of(request: Request, bearer: &str) -> Request {
-    request.header("Authorization", &format!("Bearer {bearer}"))
-}
-
-async fn get(instance: &Instance, id: &str) -> Value {
-    let reply = instance.send(&about("tasks/get", id)).await.reply();
-    result(&reply).clone()
 }
 
 /// Asserts that the result is empty.
@@ -67,7 +50,7 @@ fn acknowledged(response: &Response) {
 async fn get_returns_the_current_state() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
-    let work = anyones(&store).await;
+    let work = create_anonymous(&store).await;
     let task = get(&instance, work.id()).await;
     let created = task["createdAt"]
         .as_str()
@@ -116,7 +99,7 @@ async fn get_returns_the_current_state() {
 async fn asks_are_returned_in_the_order_made() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
-    let work = anyones(&store).await;
+    let work = create_anonymous(&store).await;
     let roots = || json!({"method": "roots/list"});
     work.ask(&[("z", roots()), ("a", roots()), ("m", roots())])
         .await;
@@ -134,14 +117,14 @@ async fn failed_task_has_its_error() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
     let error = json!({"code": -32603, "message": "it broke", "data": {"at": 3}});
-    let silent = anyones(&store).await;
+    let silent = create_anonymous(&store).await;
     silent.next(Next::Fail(stored(&error))).await;
     let task = get(&instance, silent.id()).await;
     assert_eq!(task["status"], "failed");
     assert_eq!(task["error"], error);
     assert_eq!(task["statusMessage"], "it broke");
     assert_eq!(task.get("result"), None);
-    let talking = anyones(&store).await;
+    let talking = create_anonymous(&store).await;
     talking.say("step 3 of 5").await;
     talking.next(Next::Fail(stored(&error))).await;
     let task = get(&instance, talking.id()).await;
@@ -157,21 +140,21 @@ async fn task_of_another_caller_is_unknown() {
     let tokens = BearerTokens::new().with("alice", ALICE).with("bob", BOB);
     let instance = start(builder(&store).authenticator(tokens)).await;
     let alices = create(Arc::new(store.clone()), Principal::new("alice")).await;
-    let nobodys = anyones(&store).await;
+    let anonymous = create_anonymous(&store).await;
     alices.ask(&[("name", form())]).await;
     for method in METHODS {
         let mut bodies = Vec::new();
         let long = "a".repeat(65);
         let ids = [
             alices.id(),
-            nobodys.id(),
+            anonymous.id(),
             "000000000000000000000000000000000000000000000000",
             "../etc",
             "",
             &long,
         ];
         for id in ids {
-            let response = instance.send(&of(valid(method, id), BOB)).await;
+            let response = instance.send(&valid(method, id).bearer(BOB)).await;
             let message = response.error(200, -32602);
             names(&message, &["unknown task", "does not exist"]);
             bodies.push(response.body);
@@ -181,10 +164,10 @@ async fn task_of_another_caller_is_unknown() {
     }
     // The task is unchanged.
     let answer = json!({"name": {"action": "cancel"}});
-    let foreign = of(update(alices.id(), answer), BOB);
+    let foreign = update(alices.id(), answer).bearer(BOB);
     instance.send(&foreign).await.error(200, -32602);
     assert_eq!(alices.answers().await, []);
-    let mine = of(about("tasks/get", alices.id()), ALICE);
+    let mine = about("tasks/get", alices.id()).bearer(ALICE);
     let reply = instance.send(&mine).await.reply();
     assert_eq!(result(&reply)["status"], "input_required");
 }
@@ -193,7 +176,7 @@ async fn task_of_another_caller_is_unknown() {
 async fn client_without_task_support_gets_missing_capability() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
-    let work = anyones(&store).await;
+    let work = create_anonymous(&store).await;
     for method in METHODS {
         for capabilities in [
             json!({}),
@@ -217,7 +200,7 @@ async fn client_without_task_support_gets_missing_capability() {
 async fn name_header_must_equal_the_task_id_or_be_absent() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
-    let work = anyones(&store).await;
+    let work = create_anonymous(&store).await;
     for method in METHODS {
         let other = valid(method, work.id()).header("Mcp-Name", "another");
         let message = instance.send(&other).await.error(400, -32020);
@@ -286,7 +269,7 @@ fn tasks_extension_cannot_be_declared_manually() {
 async fn each_answer_is_accepted_once() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
-    let work = anyones(&store).await;
+    let work = create_anonymous(&store).await;
     let roots = json!({"method": "roots/list"});
     work.ask(&[("name", form()), ("dirs", roots.clone())]).await;
 
@@ -326,7 +309,7 @@ async fn each_answer_is_accepted_once() {
 async fn malformed_answer_rejects_the_whole_update() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
-    let work = anyones(&store).await;
+    let work = create_anonymous(&store).await;
     let url = json!({"mode": "url", "message": "Go", "url": "https://a.example"});
     let message = json!({"role": "user", "content": {"type": "text", "text": "?"}});
     let sampling = json!({"messages": [message], "maxTokens": 5});
@@ -379,10 +362,10 @@ async fn unsealed_task_is_rejected_if_sealing_is_required() {
         seal: true,
         ..eager()
     };
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let server = builder(&store).keys(keys);
     let instance = start(server.tasks(Arc::new(store.clone()), options)).await;
-    let work = anyones(&store).await;
+    let work = create_anonymous(&store).await;
     work.ask(&[("name", form())]).await;
     let get = about("tasks/get", work.id());
     instance.send(&get).await.error(200, -32603);
@@ -396,7 +379,7 @@ async fn unsealed_task_is_rejected_if_sealing_is_required() {
 async fn cancel_ends_a_task_unless_it_ended() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
-    let work = anyones(&store).await;
+    let work = create_anonymous(&store).await;
     work.ask(&[("name", form())]).await;
     for _ in 0..2 {
         acknowledged(&instance.send(&about("tasks/cancel", work.id())).await);
@@ -409,7 +392,7 @@ async fn cancel_ends_a_task_unless_it_ended() {
     let lost = store.answers(&work.lease).await;
     assert!(matches!(lost, Err(StoreError::Lost)), "{lost:?}");
 
-    let done = anyones(&store).await;
+    let done = create_anonymous(&store).await;
     done.complete(&json!({"content": []})).await;
     acknowledged(&instance.send(&about("tasks/cancel", done.id())).await);
     assert_eq!(get(&instance, done.id()).await["status"], "completed");
@@ -435,9 +418,9 @@ async fn task_requests_require_the_scopes_of_the_tool() {
     for method in METHODS {
         let request = valid(method, work.id()).id(json!("the id"));
         // The response equals that to a call of the tool.
-        let response = instance.send(&of(request.clone(), ALICE)).await;
+        let response = instance.send(&request.clone().bearer(ALICE)).await;
         let call = Request::tool("work", json!({})).id(json!("the id"));
-        let called = instance.send(&of(call, ALICE)).await;
+        let called = instance.send(&call.bearer(ALICE)).await;
         response.error(403, -32600);
         assert_eq!(response.json(), called.json());
         let challenge = response.header("www-authenticate");
@@ -447,7 +430,7 @@ async fn task_requests_require_the_scopes_of_the_tool() {
             &["use files:write"],
         );
         // Without the server's scopes, the tool's scopes are not revealed.
-        let response = instance.send(&of(request, LESS)).await;
+        let response = instance.send(&request.bearer(LESS)).await;
         response.error(403, -32600);
         let challenge = response
             .header("www-authenticate")
@@ -455,11 +438,13 @@ async fn task_requests_require_the_scopes_of_the_tool() {
         assert!(challenge.contains("scope=\"use\""), "{challenge}");
     }
     let answer = json!({"name": {"action": "cancel"}});
-    let response = instance.send(&of(update(work.id(), answer), ALICE)).await;
+    let response = instance
+        .send(&update(work.id(), answer).bearer(ALICE))
+        .await;
     response.error(403, -32600);
     assert_eq!(work.answers().await, []);
     for method in METHODS {
-        let request = of(valid(method, work.id()), MORE);
+        let request = valid(method, work.id()).bearer(MORE);
         instance.send(&request).await.reply();
     }
     // The same without a transport.
@@ -468,10 +453,7 @@ async fn task_requests_require_the_scopes_of_the_tool() {
         ..Principal::new("alice").into()
     };
     let request = about("tasks/get", work.id());
-    let mut out = instance.server.handle(&request.message(), caller).await;
-    let reply = out.next().await;
-    let reply: Value =
-        serde_json::from_slice(&reply.expect("there is a reply")).expect("replies are JSON");
+    let reply = handle(&instance.server, &request, caller).await;
     let needed = json!(["use", "files:write"]);
     assert_eq!(reply["error"]["data"]["requiredScopes"], needed);
 }
@@ -488,7 +470,7 @@ async fn unavailable_store_is_an_internal_error() {
         .limits(limits)
         .tasks(faulty.clone(), eager());
     let instance = start(server).await;
-    let work = anyones(&store).await;
+    let work = create_anonymous(&store).await;
     let (watching, _guard) = watch(LevelFilter::WARN);
     for (fault, message) in [
         (
@@ -530,7 +512,7 @@ async fn undecodable_outcome_is_an_internal_error() {
         b"\0no JSON".to_vec(),
         vec![1; 80],
     ] {
-        let done = anyones(&store).await;
+        let done = create_anonymous(&store).await;
         done.next(Next::Complete(undecodable)).await;
         let response = instance.send(&about("tasks/get", done.id())).await;
         assert_eq!(response.error(200, -32603), "Internal error");
@@ -544,7 +526,7 @@ async fn task_requests_are_counted_by_method() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
     let metrics = MetricsPort::start(&instance.server).await;
-    let work = anyones(&store).await;
+    let work = create_anonymous(&store).await;
     for method in METHODS {
         instance.send(&valid(method, work.id())).await.reply();
     }

@@ -1,22 +1,21 @@
 //! Tasks: creation, execution by workers, retries and limits.
 
-use crate::support::tasks::{FaultyStore, TASKS, about, eager, update};
+use crate::support::tasks::{FaultyStore, TASKS, about, eager, get, update};
 use crate::support::{
-    CAPABILITIES, Guard, Instance, Login, Request, Signals, asked, names, result, signals, start,
-    text, token, within,
+    CAPABILITIES, Guard, Instance, Login, Request, SignalReceiver, Signals, accept, asked,
+    expect_signal, keys, names, result, signals, start, text, token, until, within,
 };
-use refrain_core::{Cx, Error, Incomplete, KeyRing, Principal, Result, SystemSource, ok};
+use refrain_core::{Cx, Error, Incomplete, Principal, Result, ok};
 use refrain_server::{
     BuildError, Reply, Server, ServerBuilder, ServerLimits, State, TaskOptions, Tool,
 };
-use refrain_store::{ListTasks, MemoryStore, StoreError, StoredStatus, TaskId, TaskStore};
+use refrain_store::{
+    ListTasks, MemoryStore, StoreError, StoredStatus, StoredTask, TaskId, TaskStore,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
-
-type SignalReceiver = UnboundedReceiver<&'static str>;
 
 /// A server with this store and signals between handlers and the test.
 fn server_with_signals(
@@ -57,9 +56,12 @@ async fn start_task(instance: &Instance, request: &Request) -> String {
         .to_owned()
 }
 
-async fn get(instance: &Instance, id: &str) -> Value {
-    let reply = instance.send(&about("tasks/get", id)).await.reply();
-    result(&reply).clone()
+/// The task in the store.
+async fn stored_task(store: &MemoryStore, id: &str) -> StoredTask {
+    let id = TaskId::parse(id).expect("a task id");
+    let task = store.get(&id, &Principal::anonymous()).await;
+    task.expect("the store is available")
+        .expect("the task exists")
 }
 
 /// Polls the task until it satisfies the condition.
@@ -99,13 +101,9 @@ async fn failure(instance: &Instance, id: &str) -> String {
         .to_owned()
 }
 
-fn keys(task: &Value) -> Vec<String> {
+fn ask_keys(task: &Value) -> Vec<String> {
     let asks = task["inputRequests"].as_object();
     asks.map_or_else(Vec::new, |asks| asks.keys().cloned().collect())
-}
-
-fn accept(name: &str) -> Value {
-    json!({"action": "accept", "content": {"name": name}})
 }
 
 async fn answer(instance: &Instance, id: &str, key: &str, name: &str) {
@@ -114,18 +112,11 @@ async fn answer(instance: &Instance, id: &str, key: &str, name: &str) {
     assert_eq!(result(&reply)["resultType"], "complete", "{reply}");
 }
 
-async fn expect_signal(signals: &mut SignalReceiver, what: &str) {
-    let signal = within(what, signals.recv()).await;
-    assert_eq!(signal, Some(what));
-}
-
 async fn wait_until_idle(instance: &Instance) {
-    let idle = async {
-        while instance.server.running_tasks() > 0 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within("the task to leave memory", idle).await;
+    until("the task to leave memory", || {
+        instance.server.running_tasks() == 0
+    })
+    .await;
 }
 
 async fn ask_then_detach(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
@@ -165,7 +156,7 @@ async fn detached_handler_continues_in_the_task() {
     // The same handler continues: it was not restarted.
     signals.open();
     let waiting = wait_for_status(&instance, &id, "input_required").await;
-    assert_eq!(keys(&waiting), ["login#2"]);
+    assert_eq!(ask_keys(&waiting), ["login#2"]);
     // After the resume, the handler waits again, but repeats no ask and no step.
     signals.open();
     answer(&instance, &id, "login#2", "Bob").await;
@@ -201,6 +192,24 @@ async fn repeated_round_is_the_same_task() {
         })
         .await;
     assert_eq!(all.expect("the store lists tasks").len(), 1);
+}
+
+async fn ask_name(cx: Cx) -> Result<String> {
+    let login: Login = cx.elicit("login", "Who are you?").await?;
+    Ok(login.name)
+}
+
+/// Signals each step, and waits at the gate in it.
+async fn two_steps(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    for step in ["one", "two"] {
+        cx.step(step, async {
+            signals.say(step);
+            signals.pass().await;
+            ok(())
+        })
+        .await?;
+    }
+    Ok("both".into())
 }
 
 async fn slow(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
@@ -275,7 +284,7 @@ async fn ask_is_published_and_answered_while_a_step_runs() {
     let id = start_task(&instance, &call("work")).await;
     expect_signal(&mut received, "working").await;
     let waiting = wait_for_status(&instance, &id, "input_required").await;
-    assert_eq!(keys(&waiting), ["login"]);
+    assert_eq!(ask_keys(&waiting), ["login"]);
     assert_eq!(instance.server.running_tasks(), 1, "the step continues");
     answer(&instance, &id, "login", "Ada").await;
     wait_for_status(&instance, &id, "working").await;
@@ -341,20 +350,16 @@ async fn cancel_stops_the_handler_on_another_instance() {
 
 #[tokio::test]
 async fn repeated_ask_has_a_new_key() {
-    async fn work(cx: Cx) -> Result<String> {
-        let login: Login = cx.elicit("login", "Who are you?").await?;
-        Ok(login.name)
-    }
     let store = MemoryStore::new();
     let (server, ..) = server_with_signals(&store, eager());
-    let instance = start(server.tool(Tool::new("work", work).task())).await;
+    let instance = start(server.tool(Tool::new("work", ask_name).task())).await;
     let id = start_task(&instance, &call("work")).await;
     let waiting = wait_for_status(&instance, &id, "input_required").await;
-    assert_eq!(keys(&waiting), ["login"]);
+    assert_eq!(ask_keys(&waiting), ["login"]);
     let invalid = json!({"login": {"action": "accept", "content": {"name": 7}}});
     let reply = instance.send(&update(&id, invalid)).await.reply();
     assert_eq!(result(&reply)["resultType"], "complete");
-    let again = wait_until(&instance, &id, |task| keys(task) == ["login.2"]).await;
+    let again = wait_until(&instance, &id, |task| ask_keys(task) == ["login.2"]).await;
     let message = &again["inputRequests"]["login.2"]["params"]["message"];
     names(
         message.as_str().expect("the message is a string"),
@@ -397,13 +402,9 @@ async fn sleep_survives_its_instance() {
 
 #[tokio::test]
 async fn waiting_task_fails_when_its_ttl_expires() {
-    async fn work(cx: Cx) -> Result<String> {
-        let login: Login = cx.elicit("login", "Who are you?").await?;
-        Ok(login.name)
-    }
     let store = MemoryStore::new();
     let (server, ..) = server_with_signals(&store, eager());
-    let tool = Tool::new("work", work)
+    let tool = Tool::new("work", ask_name)
         .task()
         .task_ttl(Duration::from_secs(1));
     let instance = start(server.tool(tool)).await;
@@ -638,24 +639,13 @@ async fn failed_task_creation_is_an_error_or_continues_inline() {
 
 #[tokio::test]
 async fn task_waits_for_an_unavailable_store() {
-    async fn work(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
-        for step in ["one", "two"] {
-            cx.step(step, async {
-                signals.say(step);
-                signals.pass().await;
-                ok(())
-            })
-            .await?;
-        }
-        Ok("both".into())
-    }
     let store = MemoryStore::new();
     let faulty = FaultyStore::new(&store);
     let (signals, mut received) = signals();
     let server = Server::builder("tasks", "1")
         .state(signals.clone())
         .tasks(faulty.clone(), eager())
-        .tool(Tool::new("work", work).task());
+        .tool(Tool::new("work", two_steps).task());
     let instance = start(server).await;
     let id = start_task(&instance, &call("work")).await;
     expect_signal(&mut received, "one").await;
@@ -689,7 +679,7 @@ async fn explicit_style_works_in_tasks() {
     let instance = start(server.tool(Tool::new("work", work).task())).await;
     let id = start_task(&instance, &call("work")).await;
     let waiting = wait_for_status(&instance, &id, "input_required").await;
-    assert_eq!(keys(&waiting), ["name"]);
+    assert_eq!(ask_keys(&waiting), ["name"]);
     answer(&instance, &id, "name", "Ada").await;
     names(&completed_text(&instance, &id).await, &["Some(7)", "Ada"]);
 }
@@ -704,7 +694,7 @@ async fn sealed_task_content_is_unreadable_in_the_store() {
         Ok(login.name)
     }
     let store = MemoryStore::new();
-    let keyring = KeyRing::generate(&SystemSource::new());
+    let keyring = keys();
     let options = TaskOptions {
         seal: true,
         ..short_lease()
@@ -715,24 +705,16 @@ async fn sealed_task_content_is_unreadable_in_the_store() {
     let id = start_task(&one, &call("work")).await;
     wait_for_status(&one, &id, "input_required").await;
     answer(&one, &id, "login", "George-Smiley").await;
-    wait_until(&one, &id, |task| keys(task) == ["sure"]).await;
+    wait_until(&one, &id, |task| ask_keys(task) == ["sure"]).await;
     wait_until_idle(&one).await;
     let shown = get(&one, &id).await;
     names(&shown.to_string(), &["Sure?"]);
-    let row = store
-        .get(
-            &TaskId::parse(&id).expect("taskId is a string"),
-            &Principal::anonymous(),
-        )
-        .await;
-    let row = row
-        .expect("the store is available")
-        .expect("the task exists");
+    let row = stored_task(&store, &id).await;
     assert!(row.asks.iter().all(|(_, ask)| !has(ask, "Sure?")));
     one.stopped_now().await;
     // An instance with other keys can neither read nor run the task.
     let (server, ..) = server_with_signals(&store, options.clone());
-    let others = KeyRing::generate(&SystemSource::new());
+    let others = keys();
     let other = start(server.keys(others).tool(tool())).await;
     other
         .send(&about("tasks/get", &id))
@@ -743,16 +725,7 @@ async fn sealed_task_content_is_unreadable_in_the_store() {
     let two = start(server.keys(keyring).tool(tool())).await;
     answer(&two, &id, "sure", "yes").await;
     assert_eq!(completed_text(&two, &id).await, "George-Smiley");
-    let row = store
-        .get(
-            &TaskId::parse(&id).expect("taskId is a string"),
-            &Principal::anonymous(),
-        )
-        .await;
-    let outcome = row
-        .expect("the store is available")
-        .expect("the task exists")
-        .outcome;
+    let outcome = stored_task(&store, &id).await.outcome;
     assert!(!has(&outcome.expect("the task has an outcome"), "Smiley"));
 }
 
@@ -768,18 +741,14 @@ async fn sealed_task_does_not_store_its_error_in_plain_text() {
         ..short_lease()
     };
     let (server, ..) = server_with_signals(&store, options);
-    let keyring = KeyRing::generate(&SystemSource::new());
+    let keyring = keys();
     let one = start(server.keys(keyring).tool(Tool::new("work", work).task())).await;
     let id = start_task(&one, &call("work")).await;
     wait_for_status(&one, &id, "input_required").await;
     answer(&one, &id, "login", "George-Smiley").await;
     let shown = wait_for_status(&one, &id, "completed").await;
     names(&shown["result"].to_string(), &["George-Smiley is not"]);
-    let id = TaskId::parse(&id).expect("taskId is a string");
-    let row = store.get(&id, &Principal::anonymous()).await;
-    let row = row
-        .expect("the store is available")
-        .expect("the task exists");
+    let row = stored_task(&store, &id).await;
     assert_eq!(row.status_message, None);
 }
 
@@ -809,20 +778,9 @@ async fn oversized_journal_fails_the_task_with_largest_entry() {
 
 #[tokio::test]
 async fn draining_hands_tasks_on_at_the_next_step() {
-    async fn work(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
-        for step in ["one", "two"] {
-            cx.step(step, async {
-                signals.say(step);
-                signals.pass().await;
-                ok(())
-            })
-            .await?;
-        }
-        Ok("both".into())
-    }
     let store = MemoryStore::new();
     let (server, first, mut received) = server_with_signals(&store, eager());
-    let mut one = start(server.tool(Tool::new("work", work).task())).await;
+    let mut one = start(server.tool(Tool::new("work", two_steps).task())).await;
     let id = start_task(&one, &call("work")).await;
     expect_signal(&mut received, "one").await;
     one.stop();
@@ -834,7 +792,7 @@ async fn draining_hands_tasks_on_at_the_next_step() {
     );
     let (server, second, mut received) = server_with_signals(&store, eager());
     second.open();
-    let two = start(server.tool(Tool::new("work", work).task())).await;
+    let two = start(server.tool(Tool::new("work", two_steps).task())).await;
     assert_eq!(completed_text(&two, &id).await, "both");
     expect_signal(&mut received, "two").await;
     assert!(
@@ -846,7 +804,7 @@ async fn draining_hands_tasks_on_at_the_next_step() {
 #[tokio::test]
 async fn concurrent_tasks_are_limited() {
     let store = MemoryStore::new();
-    // One owner gets two places, since it must leave as many free as it had before.
+    // One owner gets two slots, since it must leave as many free as it had before.
     let options = TaskOptions {
         concurrent: 3,
         ..eager()
@@ -963,12 +921,7 @@ async fn task_keeps_the_permit_of_its_call() {
     signals.open();
     for id in [one, two] {
         // The request for the result needs a permit too.
-        let ended = async {
-            while instance.server.running() > 1 {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        within("a permit to be released", ended).await;
+        until("a permit to be released", || instance.server.running() <= 1).await;
         assert_eq!(completed_text(&instance, &id).await, "as a task: true");
     }
 }

@@ -1,11 +1,12 @@
 //! Subscriptions to task states.
 
 use crate::support::tasks::{
-    FaultyStore, LONG, TASKS, Work, about, create, declared, eager, form, stored, update,
+    FaultyStore, LONG, TASKS, Work, about, create, create_anonymous, declared, eager, form, stored,
+    update, work,
 };
 use crate::support::{
-    CAPABILITIES, Clock, Connection, Instance, LOG_LEVEL, Request, Signals, names, signals, start,
-    within,
+    CAPABILITIES, Clock, Connection, Instance, LOG_LEVEL, Request, Signals, names, next_message,
+    signals, start, until, within,
 };
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
@@ -22,13 +23,21 @@ const ID: &str = "io.modelcontextprotocol/subscriptionId";
 const ALICE: &str = "alice-0123456789abcdef";
 const BOB: &str = "bob-0123456789abcdef";
 
-async fn work(_: Cx) -> Result<&'static str> {
-    Ok("worked")
-}
-
 /// A server without the tool of the tasks, so that only the test runs them.
 fn builder(store: Arc<dyn TaskStore>, options: TaskOptions) -> ServerBuilder {
     Server::builder("subscriptions", "1").tasks(store, options)
+}
+
+fn build(store: Arc<dyn TaskStore>) -> Server {
+    let built = builder(store, eager()).build();
+    built.expect("the server builds")
+}
+
+/// A server whose store can fail, and a task in the store.
+async fn with_faulty_store(store: &MemoryStore) -> (Server, Arc<FaultyStore>, Work) {
+    let faulty = FaultyStore::new(store);
+    let work = create_anonymous(store).await;
+    (build(faulty.clone()), faulty, work)
 }
 
 /// Options of a server that relies on hints alone.
@@ -37,10 +46,6 @@ fn hints_only() -> TaskOptions {
         store_poll: LONG,
         ..TaskOptions::default()
     }
-}
-
-async fn anyones(store: &MemoryStore) -> Work {
-    create(Arc::new(store.clone()), Principal::anonymous()).await
 }
 
 fn listen(ids: &[&str]) -> Request {
@@ -79,11 +84,6 @@ async fn stream(server: &Server, request: &Request, caller: impl Into<Caller>) -
     server.handle(&request.message(), caller.into()).await
 }
 
-async fn next(stream: &mut MessageResponse) -> Value {
-    let message = within("a message", stream.next()).await;
-    serde_json::from_slice(&message.expect("the stream is open")).expect("replies are JSON")
-}
-
 /// The methods of all remaining messages.
 async fn rest(stream: &mut MessageResponse) -> Vec<String> {
     let mut methods = Vec::new();
@@ -102,7 +102,7 @@ const END: [&str; 2] = ["the response", "notifications/cancelled"];
 async fn subscriber_gets_the_task_state_and_its_changes() {
     let store = MemoryStore::new();
     let instance = start(builder(Arc::new(store.clone()), hints_only())).await;
-    let work = anyones(&store).await;
+    let work = create_anonymous(&store).await;
     let (mut connection, acknowledged) = subscribe(&instance, &listen(&[work.id()])).await;
     assert_eq!(acknowledged, json!([work.id()]));
     let present = next_state(&mut connection).await;
@@ -184,7 +184,10 @@ async fn change_on_another_instance_is_reported_without_hint() {
     let without_hints = FaultyStore::new(&store);
     let here = start(builder(without_hints, eager())).await;
     let there = start(builder(Arc::new(store.clone()), eager())).await;
-    let (first, second) = (anyones(&store).await, anyones(&store).await);
+    let (first, second) = (
+        create_anonymous(&store).await,
+        create_anonymous(&store).await,
+    );
     first.ask(&[("name", form())]).await;
     let request = listen(&[first.id(), second.id()]);
     let (mut connection, _) = subscribe(&here, &request).await;
@@ -210,16 +213,16 @@ async fn only_tasks_of_the_caller_are_acknowledged() {
     let instance = start(server).await;
     let alices = create(Arc::new(store.clone()), Principal::new("alice")).await;
     let bobs = create(Arc::new(store.clone()), Principal::new("bob")).await;
-    let nobodys = anyones(&store).await;
+    let anonymous = create_anonymous(&store).await;
     let unknown = "000000000000000000000000000000000000000000000000";
-    let ids = [alices.id(), bobs.id(), nobodys.id(), unknown, "../", ""];
-    let request = listen(&ids).header("Authorization", &format!("Bearer {BOB}"));
+    let ids = [alices.id(), bobs.id(), anonymous.id(), unknown, "../", ""];
+    let request = listen(&ids).bearer(BOB);
     let (mut connection, acknowledged) = subscribe(&instance, &request).await;
     assert_eq!(acknowledged, json!([bobs.id()]));
     assert_eq!(next_state(&mut connection).await["taskId"], bobs.id());
     // Changes of other tasks are not reported.
     alices.say("secret").await;
-    nobodys.say("secret").await;
+    anonymous.say("secret").await;
     bobs.say("mine").await;
     let state = next_state(&mut connection).await;
     assert_eq!(
@@ -227,7 +230,7 @@ async fn only_tasks_of_the_caller_are_acknowledged() {
         (&json!(bobs.id()), &json!("mine"))
     );
     // Without own tasks, none are acknowledged.
-    let request = listen(&[alices.id()]).header("Authorization", &format!("Bearer {BOB}"));
+    let request = listen(&[alices.id()]).bearer(BOB);
     let (_connection, acknowledged) = subscribe(&instance, &request).await;
     assert_eq!(acknowledged, Value::Null);
 }
@@ -244,19 +247,19 @@ async fn task_subscription_requires_the_scopes_of_the_tool() {
     let work = create(Arc::new(store.clone()), alice()).await;
     let request = listen(&[work.id()]);
     let mut without = stream(&server, &request, alice()).await;
-    let acknowledged = next(&mut without).await;
+    let acknowledged = next_message(&mut without).await;
     assert_eq!(acknowledged["params"]["notifications"], json!({}));
     let caller = Caller {
         scopes: ["files:write"].into_iter().collect(),
         ..alice().into()
     };
     let mut with = stream(&server, &request, caller).await;
-    let acknowledged = next(&mut with).await;
+    let acknowledged = next_message(&mut with).await;
     let expected = json!({"taskIds": [work.id()]});
     assert_eq!(acknowledged["params"]["notifications"], expected);
-    task_state(&next(&mut with).await);
+    task_state(&next_message(&mut with).await);
     work.say("on").await;
-    task_state(&next(&mut with).await);
+    task_state(&next_message(&mut with).await);
     server.start_draining();
     assert_eq!(rest(&mut without).await, END);
 }
@@ -298,12 +301,14 @@ async fn invalid_task_subscriptions_are_rejected() {
 #[tokio::test]
 async fn slow_subscriber_gets_the_latest_state_of_each_task() {
     let store = MemoryStore::new();
-    let server = builder(Arc::new(store.clone()), eager());
-    let server = server.build().expect("the server builds");
-    let (first, second) = (anyones(&store).await, anyones(&store).await);
+    let server = build(Arc::new(store.clone()));
+    let (first, second) = (
+        create_anonymous(&store).await,
+        create_anonymous(&store).await,
+    );
     let request = listen(&[first.id(), second.id()]);
     let mut slow = stream(&server, &request, Principal::anonymous()).await;
-    next(&mut slow).await;
+    next_message(&mut slow).await;
     // The watcher sees all changes while the client reads none.
     for n in 0..500 {
         first.say(&format!("step {n}")).await;
@@ -312,26 +317,24 @@ async fn slow_subscriber_gets_the_latest_state_of_each_task() {
     }
     let mut latest = Vec::new();
     for _ in 0..2 {
-        let state = task_state(&next(&mut slow).await);
+        let state = task_state(&next_message(&mut slow).await);
         latest.push(state["statusMessage"].clone());
     }
     latest.sort_by_key(ToString::to_string);
     assert_eq!(latest, ["part 499", "step 499"]);
     // Later changes are reported as usual.
     first.complete(&json!({"content": []})).await;
-    let state = task_state(&next(&mut slow).await);
+    let state = task_state(&next_message(&mut slow).await);
     assert_eq!(state["status"], "completed");
 }
 
 #[tokio::test]
 async fn invisible_changes_are_not_reported() {
     let store = MemoryStore::new();
-    let server = builder(FaultyStore::new(&store), eager());
-    let server = server.build().expect("the server builds");
-    let work = anyones(&store).await;
+    let (server, _faulty, work) = with_faulty_store(&store).await;
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
-    next(&mut stream).await;
-    task_state(&next(&mut stream).await);
+    next_message(&mut stream).await;
+    task_state(&next_message(&mut stream).await);
     // A new journal and another worker do not change the public state.
     let journal = Some(vec![1]);
     work.commit(Commit {
@@ -359,24 +362,21 @@ async fn invisible_changes_are_not_reported() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         store.commit(&lease, done).await.expect("the lease is held");
     };
-    let (state, ()) = tokio::join!(next(&mut stream), complete);
+    let (state, ()) = tokio::join!(next_message(&mut stream), complete);
     assert_eq!(state["params"]["status"], "completed");
 }
 
 #[tokio::test]
 async fn ended_task_is_no_longer_watched() {
     let store = MemoryStore::new();
-    let faulty = FaultyStore::new(&store);
-    let server = builder(faulty.clone(), eager());
-    let server = server.build().expect("the server builds");
-    let work = anyones(&store).await;
+    let (server, faulty, work) = with_faulty_store(&store).await;
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
-    next(&mut stream).await;
+    next_message(&mut stream).await;
     faulty.has_watchers(1).await;
-    task_state(&next(&mut stream).await);
+    task_state(&next_message(&mut stream).await);
     let error = json!({"code": -32603, "message": "no"});
     work.next(Next::Fail(stored(&error))).await;
-    let failed = task_state(&next(&mut stream).await);
+    let failed = task_state(&next_message(&mut stream).await);
     assert_eq!(failed["error"], error);
     // The watcher ended, although the subscription is still open.
     faulty.has_watchers(0).await;
@@ -393,13 +393,10 @@ async fn ended_task_is_no_longer_watched() {
 async fn deleted_task_is_not_reported() {
     let clock = Clock::new();
     let store = MemoryStore::with_source(clock.clone());
-    let faulty = FaultyStore::new(&store);
-    let server = builder(faulty.clone(), eager());
-    let server = server.build().expect("the server builds");
-    let work = anyones(&store).await;
+    let (server, faulty, work) = with_faulty_store(&store).await;
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
-    next(&mut stream).await;
-    task_state(&next(&mut stream).await);
+    next_message(&mut stream).await;
+    task_state(&next_message(&mut stream).await);
     faulty.has_watchers(1).await;
     // The task ends and is deleted before the watcher polls.
     faulty.fail(Some(StoreError::Unavailable("outage".into())));
@@ -422,27 +419,20 @@ async fn deleted_task_is_not_reported() {
 #[tokio::test]
 async fn subscription_survives_an_unavailable_store() {
     let store = MemoryStore::new();
-    let faulty = FaultyStore::new(&store);
-    let server = builder(faulty.clone(), eager());
-    let server = server.build().expect("the server builds");
-    let work = anyones(&store).await;
+    let (server, faulty, work) = with_faulty_store(&store).await;
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
-    next(&mut stream).await;
+    next_message(&mut stream).await;
     // The initial state cannot be read.
-    faulty.fail(Some(StoreError::Unavailable("outage".into())));
-    let back = async {
+    let recover = async || {
         tokio::time::sleep(Duration::from_millis(50)).await;
         faulty.fail(None);
     };
-    let (first, ()) = tokio::join!(next(&mut stream), back);
+    faulty.fail(Some(StoreError::Unavailable("outage".into())));
+    let (first, ()) = tokio::join!(next_message(&mut stream), recover());
     assert_eq!(task_state(&first)["status"], "working");
     faulty.fail(Some(StoreError::Unavailable("outage".into())));
     work.say("reported late").await;
-    let back = async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        faulty.fail(None);
-    };
-    let (second, ()) = tokio::join!(next(&mut stream), back);
+    let (second, ()) = tokio::join!(next_message(&mut stream), recover());
     assert_eq!(task_state(&second)["statusMessage"], "reported late");
 }
 
@@ -455,7 +445,7 @@ async fn subscription_fails_if_the_store_is_unavailable() {
         ..ServerLimits::default()
     };
     let instance = start(builder(faulty.clone(), eager()).limits(limits)).await;
-    let work = anyones(&store).await;
+    let work = create_anonymous(&store).await;
     for (fault, message) in [
         (
             Some(StoreError::Unavailable("away".into())),
@@ -480,13 +470,10 @@ async fn subscription_fails_if_the_store_is_unavailable() {
 #[tokio::test]
 async fn shutdown_does_not_wait_for_the_store() {
     let store = MemoryStore::new();
-    let faulty = FaultyStore::new(&store);
-    let server = builder(faulty.clone(), eager());
-    let server = server.build().expect("the server builds");
-    let work = anyones(&store).await;
+    let (server, faulty, work) = with_faulty_store(&store).await;
     let request = listen(&[work.id()]);
     let mut open = stream(&server, &request, Principal::anonymous()).await;
-    next(&mut open).await;
+    next_message(&mut open).await;
     faulty.hang();
     let mut opening = stream(&server, &request, Principal::anonymous()).await;
     let stop = async {
@@ -504,16 +491,15 @@ async fn shutdown_does_not_wait_for_the_store() {
 #[tokio::test(start_paused = true)]
 async fn subscription_ends_when_the_access_token_expires() {
     let store = MemoryStore::new();
-    let server = builder(Arc::new(store.clone()), eager());
-    let server = server.build().expect("the server builds");
+    let server = build(Arc::new(store.clone()));
     let work = create(Arc::new(store.clone()), Principal::new("alice")).await;
     let caller = Caller {
         expires: Some(SystemTime::now() + Duration::from_secs(10)),
         ..Principal::new("alice").into()
     };
     let mut stream = stream(&server, &listen(&[work.id()]), caller).await;
-    next(&mut stream).await;
-    task_state(&next(&mut stream).await);
+    next_message(&mut stream).await;
+    task_state(&next_message(&mut stream).await);
     assert_eq!(rest(&mut stream).await, END);
     assert_eq!(server.subscriptions(), 1);
     drop(stream);
@@ -523,41 +509,39 @@ async fn subscription_ends_when_the_access_token_expires() {
 #[tokio::test]
 async fn one_watcher_serves_all_subscribers_and_ends_with_the_last() {
     let store = MemoryStore::new();
-    let faulty = FaultyStore::new(&store);
-    let server = builder(faulty.clone(), eager());
-    let server = server.build().expect("the server builds");
-    let work = anyones(&store).await;
+    let (server, faulty, work) = with_faulty_store(&store).await;
     let request = listen(&[work.id()]);
     let mut first = stream(&server, &request, Principal::anonymous()).await;
     let mut second = stream(&server, &request, Principal::anonymous()).await;
     for stream in [&mut first, &mut second] {
-        next(stream).await;
-        task_state(&next(stream).await);
+        next_message(stream).await;
+        task_state(&next_message(stream).await);
     }
     faulty.has_watchers(1).await;
     work.say("on").await;
     for stream in [&mut first, &mut second] {
-        assert_eq!(task_state(&next(stream).await)["statusMessage"], "on");
+        assert_eq!(
+            task_state(&next_message(stream).await)["statusMessage"],
+            "on"
+        );
     }
     drop(first);
     work.say("on still").await;
     assert_eq!(
-        task_state(&next(&mut second).await)["statusMessage"],
+        task_state(&next_message(&mut second).await)["statusMessage"],
         "on still"
     );
     drop(second);
     faulty.has_watchers(0).await;
     // The next subscription starts a new watcher.
     let mut third = stream(&server, &request, Principal::anonymous()).await;
-    next(&mut third).await;
+    next_message(&mut third).await;
     faulty.has_watchers(1).await;
     // The watcher does not keep the server alive.
     drop((third, server));
     faulty.has_watchers(0).await;
-    let alone = async {
-        while Arc::strong_count(&faulty) > 1 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within("the server to be dropped", alone).await;
+    until("the server to be dropped", || {
+        Arc::strong_count(&faulty) <= 1
+    })
+    .await;
 }

@@ -59,8 +59,9 @@ fn builder() -> ServerBuilder {
     Server::builder("templates", "1")
 }
 
-fn named(template: &str, name: &'static str) -> ResourceTemplate {
-    ResourceTemplate::new(template, name, move |_: Cx| async move { Ok(name) })
+/// A template whose resources contain its name.
+fn template(uri_template: &str, name: &'static str) -> ResourceTemplate {
+    ResourceTemplate::new(uri_template, name, move |_: Cx| async move { Ok(name) })
 }
 
 fn content(reply: &Value) -> &str {
@@ -160,10 +161,10 @@ async fn prompt_arguments_convert_to_the_types_of_the_struct() {
 async fn resource_and_most_literal_template_take_precedence() {
     let instance = start(
         builder()
-            .resource_template(named("n://{+all}", "all"))
-            .resource_template(named("n://{a}/{b}", "pair"))
-            .resource_template(named("n://{a}/index", "index"))
-            .resource_template(named("n://{b}/{c}{?q}", "question"))
+            .resource_template(template("n://{+all}", "all"))
+            .resource_template(template("n://{a}/{b}", "pair"))
+            .resource_template(template("n://{a}/index", "index"))
+            .resource_template(template("n://{b}/{c}{?q}", "question"))
             .resource(Resource::new("n://home/index", "home", uri)),
     )
     .await;
@@ -182,10 +183,10 @@ async fn resource_and_most_literal_template_take_precedence() {
 }
 
 /// Builds a server with a template and this one.
-fn build_with(template: &'static str) -> Result<Server, BuildError> {
+fn build_with(uri_template: &'static str) -> Result<Server, BuildError> {
     builder()
-        .resource_template(named("n://{year}/{name}", "one"))
-        .resource_template(named(template, "other"))
+        .resource_template(template("n://{year}/{name}", "one"))
+        .resource_template(template(uri_template, "other"))
         .build()
 }
 

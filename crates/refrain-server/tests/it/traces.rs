@@ -1,8 +1,8 @@
 //! Traces: one trace for all rounds of a flow, in spans and for handlers.
 
 use crate::support::watch::{Recording, watch};
-use crate::support::{Instance, Login, Request, asked, result, start, text, token};
-use refrain_core::{Cx, Error, KeyRing, Result, SystemSource};
+use crate::support::{Instance, Login, Request, asked, keys, login, result, start, text, token};
+use refrain_core::{Cx, Error, KeyRing, Result};
 use refrain_server::{Json, Prompt, Resource, ResourceTemplate, Server, ServerBuilder, Tool};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -53,7 +53,7 @@ fn builder(keys: &KeyRing) -> ServerBuilder {
 }
 
 async fn pair() -> (Instance, Instance) {
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     (start(builder(&keys)).await, start(builder(&keys)).await)
 }
 
@@ -72,8 +72,9 @@ async fn two_rounds(first: &[(&str, Value)], second: &[(&str, Value)]) -> Value 
     let (one, two) = pair().await;
     let reply = one.send(&request(first).id(json!("a-1"))).await.reply();
     assert_eq!(asked(&reply), ["login"]);
-    let answers = json!({"login": {"action": "accept", "content": {"name": "x"}}});
-    let again = request(second).again(&token(&reply), answers).id(json!(2));
+    let again = request(second)
+        .again(&token(&reply), login("x"))
+        .id(json!(2));
     let reply = two.send(&again).await.reply();
     result(&reply)["structuredContent"].clone()
 }
@@ -340,7 +341,7 @@ async fn spans_and_events_contain_no_arguments() {
 async fn no_span_is_created_if_debug_is_disabled() {
     let calls = Arc::new(AtomicU32::new(0));
     let counted = calls.clone();
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let hooked = builder(&keys).on_round(move |_, _| {
         counted.fetch_add(1, Ordering::SeqCst);
     });

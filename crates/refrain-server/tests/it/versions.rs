@@ -1,6 +1,6 @@
 //! Requests of unsupported protocol revisions.
 
-use crate::support::{CAPABILITIES, Request, VERSION, echo, names, start};
+use crate::support::{CAPABILITIES, Request, VERSION, echo, handle, names, start};
 use refrain_core::Principal;
 use refrain_server::{Server, Tool};
 use serde_json::{Value, json};
@@ -49,11 +49,8 @@ async fn initialize_without_sessions_lists_supported_revisions() {
     ];
     names(&response.error(404, -32601), &words);
     // `handle` has no sessions, so it rejects the legacy handshake.
-    let mut out = instance
-        .server
-        .handle(message.to_string().as_bytes(), Principal::anonymous())
-        .await;
-    let reply: Value = serde_json::from_slice(&out.next().await.expect("a reply")).expect("JSON");
+    let request = Request::bytes(message.to_string());
+    let reply = handle(&instance.server, &request, Principal::anonymous()).await;
     let message = reply["error"]["message"].as_str().expect("a message");
     names(message, &["supports only 2026-07-28"]);
     assert_eq!(reply["error"]["data"], json!({"supported": ["2026-07-28"]}));

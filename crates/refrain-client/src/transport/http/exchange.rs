@@ -2,6 +2,7 @@
 
 use super::resume::StreamResumption;
 use super::{HttpLink, is_stream, retry_after, status_error};
+use crate::budget::ReservedBytes;
 use crate::error::{ErrorKind, QUOTE_MAX};
 use crate::transport::events::{EventKind, EventParser};
 use crate::transport::{
@@ -26,6 +27,8 @@ pub(crate) struct HttpExchange {
     events: Option<EventParser>,
     /// The bytes that the response may still have; `None` for no limit.
     remaining: Option<usize>,
+    /// The bytes in memory.
+    reserved: ReservedBytes,
     ready: VecDeque<String>,
     resume: Option<StreamResumption>,
     translate: Option<ReplyTranslator>,
@@ -46,6 +49,7 @@ impl HttpExchange {
             events: is_stream(&response).then(EventParser::default),
             response,
             remaining: is_limited.then_some(link.limits.response),
+            reserved: ReservedBytes::new(message.budget.clone()),
             ready: VecDeque::new(),
             resume: message.is_resumable.then(resume),
             translate: message.translate.clone(),
@@ -148,6 +152,9 @@ impl HttpExchange {
         if events.buffered() > limits.message {
             return Err(LinkError::Final(limits.too_large("message")));
         }
+        let complete_bytes: usize = complete.iter().map(|event| event.data.len()).sum();
+        let reserved = self.reserved.resize(events.buffered() + complete_bytes);
+        reserved.map_err(LinkError::Final)?;
         for event in complete {
             if let Some(resume) = &mut self.resume {
                 resume.record(&event);
@@ -179,6 +186,8 @@ impl HttpExchange {
                 return Err(LinkError::Final(self.link.limits.too_large("message")));
             }
             body.extend_from_slice(&chunk);
+            let reserved = self.reserved.resize(body.len());
+            reserved.map_err(LinkError::Final)?;
         }
         let lossy = |error: FromUtf8Error| String::from_utf8_lossy(error.as_bytes()).into_owned();
         Ok(String::from_utf8(body).unwrap_or_else(lossy))

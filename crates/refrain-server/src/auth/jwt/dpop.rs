@@ -1,6 +1,6 @@
 //! DPoP (RFC 9449): access tokens that are bound to a key of the client, and the proof in each request.
 //!
-//! A proof is valid for one request: its `jti` is remembered until the proof expires, by this instance.
+//! A proof is valid for one request: each instance remembers its `jti` until the proof expires.
 
 use super::jwk::VerificationKey;
 use crate::auth::challenge::DPOP_ALGORITHMS;

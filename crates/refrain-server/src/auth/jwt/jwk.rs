@@ -49,9 +49,9 @@ impl VerificationKey {
                 _ => return None,
             };
         // A key that names an algorithm is for this algorithm only.
-        if let Some(own) = common.key_algorithm {
-            let own = Algorithm::try_from(own).ok()?;
-            algorithms.retain(|algorithm| *algorithm == own);
+        if let Some(declared) = common.key_algorithm {
+            let declared = Algorithm::try_from(declared).ok()?;
+            algorithms.retain(|algorithm| *algorithm == declared);
         }
         let mut verifying = DecodingKey::from_jwk(&jwk).ok()?;
         if let DecodingKeyKind::RsaModulusExponent { n, e } = verifying.kind() {
@@ -123,8 +123,8 @@ impl KeySet {
         algorithm: Algorithm,
     ) -> Result<Arc<VerificationKey>, TokenError> {
         let mut matching = self.0.iter().filter(|key| {
-            let named = id.is_none() || id == key.id.as_deref();
-            named && key.algorithms.contains(&algorithm)
+            let has_id = id.is_none() || id == key.id.as_deref();
+            has_id && key.algorithms.contains(&algorithm)
         });
         match (matching.next(), matching.next()) {
             (Some(key), None) => Ok(key.clone()),

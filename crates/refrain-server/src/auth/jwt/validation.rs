@@ -81,7 +81,9 @@ pub(super) fn parse_header(token: &str) -> Result<Header, TokenError> {
     // Tokens for other purposes, such as logout tokens, have another type.
     let types = ["JWT", "at+jwt", "application/at+jwt"];
     if let Some(typ) = &header.typ
-        && !types.iter().any(|known| known.eq_ignore_ascii_case(typ))
+        && !types
+            .iter()
+            .any(|accepted| accepted.eq_ignore_ascii_case(typ))
     {
         return Err(TokenError::Type(typ.clone()));
     }
@@ -211,8 +213,8 @@ impl Requirements {
 /// Whether two audiences are equal. Scheme and host of a URL are case-insensitive (RFC 3986).
 fn is_same_audience(ours: &str, theirs: &str) -> bool {
     match (split_authority(ours), split_authority(theirs)) {
-        (Some((ours, path)), Some((theirs, other))) => {
-            ours.eq_ignore_ascii_case(theirs) && path == other
+        (Some((ours, our_path)), Some((theirs, their_path))) => {
+            ours.eq_ignore_ascii_case(theirs) && our_path == their_path
         }
         _ => ours == theirs,
     }

@@ -9,12 +9,12 @@ use serde_json::json;
 
 /// Expands the value of one variable according to RFC 6570.
 fn encode(value: &str, reserved: bool) -> String {
-    let kept = match reserved {
+    let unencoded = match reserved {
         true => ":/?#[]@!$&'()*+,;=-._~",
         false => "-._~",
     };
     let encode = |byte: u8| match char::from(byte) {
-        plain if plain.is_ascii_alphanumeric() || kept.contains(plain) => plain.to_string(),
+        plain if plain.is_ascii_alphanumeric() || unencoded.contains(plain) => plain.to_string(),
         _ => format!("%{byte:02X}"),
     };
     value.bytes().map(encode).collect()
@@ -27,13 +27,13 @@ fn expand(operator: &str, names: &[String], values: &[String]) -> String {
         "?" => ("?", "&"),
         sign => (sign, sign),
     };
-    let named = matches!(operator, ";" | "?" | "&");
+    let has_names = matches!(operator, ";" | "?" | "&");
     let items: Vec<String> = names
         .iter()
         .zip(values)
         .map(|(name, value)| {
             let encoded = encode(value, matches!(operator, "+" | "#"));
-            match (named, operator, value.is_empty()) {
+            match (has_names, operator, value.is_empty()) {
                 (false, ..) => encoded,
                 (true, ";", true) => name.clone(),
                 (true, ..) => format!("{name}={encoded}"),

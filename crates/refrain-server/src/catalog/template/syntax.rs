@@ -154,8 +154,8 @@ pub(super) fn parse(template: &str) -> Result<Vec<TemplatePart>, TemplateError> 
             .ok_or_else(|| fail(at, TemplateFlaw::Unclosed))?;
         let expression =
             expression(&rest[1..close]).map_err(|(within, flaw)| fail(at + 1 + within, flaw))?;
-        let follows = matches!(parts.last(), Some(TemplatePart::Expression(_)));
-        if follows && expression.operator.first.is_empty() {
+        let is_adjacent = matches!(parts.last(), Some(TemplatePart::Expression(_)));
+        if is_adjacent && expression.operator.first.is_empty() {
             return Err(fail(at, TemplateFlaw::Adjacent));
         }
         for variable in &expression.variables {
@@ -195,8 +195,8 @@ fn expression(text: &str) -> ParseResult<Expression> {
     let (operator, mut at) = read_operator(text).map_err(|flaw| (0, flaw))?;
     let mut variables: Vec<Variable> = Vec::new();
     for spec in text[at..].split(',') {
-        let ends = variables.last().is_some_and(|earlier| earlier.exploded);
-        if ends && !operator.is_named {
+        let follows_list = variables.last().is_some_and(|earlier| earlier.exploded);
+        if follows_list && !operator.is_named {
             return Err((at, TemplateFlaw::NotLast));
         }
         variables.push(variable(spec).map_err(|(within, flaw)| (at + within, flaw))?);

@@ -288,11 +288,11 @@ fn most_literal_pattern_wins_then_the_first() {
         ("x:1/d", "x:{a}/{b}"),
         ("x:1/d/e", "x:{+a}"),
     ] {
-        let known = patterns
+        let candidates = patterns
             .iter()
             .map(|(pattern, template)| (pattern, *template));
         assert_eq!(
-            find(known, uri).map(|(_, found)| found),
+            find(candidates, uri).map(|(_, found)| found),
             Some(template),
             "{uri}"
         );

@@ -1,4 +1,4 @@
-//! Requests that are attached to a parked call: a live call whose handler is in memory.
+//! Requests that are attached to a parked call.
 
 use super::{ParkedCall, token_already_used};
 use refrain_core::{Note, Stats};
@@ -16,7 +16,7 @@ pub(crate) struct AttachedRequest {
     pub(super) notes: mpsc::Receiver<Vec<Note>>,
     pub(super) subscribed: Subscribed,
     /// Whether dropping this request cancels the call.
-    pub(in crate::live) cancels_call_on_drop: bool,
+    pub(crate) cancels_call_on_drop: bool,
 }
 
 /// The notes (progress and log messages) that a request subscribes to. They may differ between the rounds of a call.
@@ -49,11 +49,6 @@ pub(crate) enum AttachedEvent {
 }
 
 impl AttachedRequest {
-    /// Makes the drop of this request cancel the call.
-    pub(crate) fn cancel_on_drop(&mut self) {
-        self.cancels_call_on_drop = true;
-    }
-
     pub(crate) fn with_subscribed(mut self, subscribed: Subscribed) -> Self {
         self.subscribed = subscribed;
         self

@@ -2,7 +2,7 @@
 
 use super::ParkedCall;
 use crate::live::LiveFlow;
-use crate::tasks::{CreatedTask, DetachReason, TaskSeed, cannot_create};
+use crate::tasks::{CreatedTask, DetachReason, TaskSeed, creation_error};
 use crate::timer::Timer;
 use refrain_wire::RpcError;
 use std::task::Context;
@@ -61,7 +61,7 @@ impl ParkedCall {
         };
         let (error, seed) = match live.create_task(*seed).await {
             Ok(task) => return Ok(Some(task)),
-            Err((error, seed)) => (cannot_create(&error), seed),
+            Err((error, seed)) => (creation_error(&error), seed),
         };
         promotion.seed = Some(Box::new(seed));
         match why {

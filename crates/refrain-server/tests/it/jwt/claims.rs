@@ -1,11 +1,10 @@
 //! Claims of a token: audience, expiry, principal and scopes.
 
-use super::{answers, assert_rejected, call, file, instance, instance_with, principal, server};
+use super::{assert_rejected, call, file, instance, instance_with, principal, server};
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, jwks, now};
-use crate::support::{Request, start, text, token};
+use crate::support::{Request, keys, login, start, text, token};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use refrain_core::{KeyRing, SystemSource};
 use refrain_server::{Authenticator, Jwks, JwtVerifier};
 use serde_json::{Value, json};
 use std::time::{Duration, UNIX_EPOCH};
@@ -117,7 +116,7 @@ async fn scopes_are_parsed_in_every_form() {
 async fn flow_is_bound_to_issuer_and_subject() {
     let signer = Signer::ed25519("1");
     let (_directory, path) = file(&jwks(&[&signer]));
-    let keys = KeyRing::generate(&SystemSource::new());
+    let keys = keys();
     let build = async |issuer: &str| {
         let verifier = JwtVerifier::builder(issuer, AUDIENCE, Jwks::File(path.clone()));
         let verifier = verifier.build().expect("a valid verifier");
@@ -131,9 +130,9 @@ async fn flow_is_bound_to_issuer_and_subject() {
     let state = token(&ours.send(&call(&alice)).await.reply());
 
     let bob = signer.token(&claims("bob"));
-    let stolen = ours.send(&call(&bob).again(&state, answers())).await;
+    let stolen = ours.send(&call(&bob).again(&state, login("x"))).await;
     stolen.error(200, -32602);
-    let nonsense = ours.send(&call(&bob).again("nonsense", answers())).await;
+    let nonsense = ours.send(&call(&bob).again("nonsense", login("x"))).await;
     assert_eq!(stolen.json(), nonsense.json());
 
     let mut other = claims("alice");
@@ -143,7 +142,7 @@ async fn flow_is_bound_to_issuer_and_subject() {
         principal(&theirs, &namesake).await,
         "https://other.example.com#alice"
     );
-    let request = call(&namesake).again(&state, answers());
+    let request = call(&namesake).again(&state, login("x"));
     theirs.send(&request).await.error(200, -32602);
 
     // A refreshed token with other times and another id continues the flow.
@@ -152,6 +151,6 @@ async fn flow_is_bound_to_issuer_and_subject() {
     refreshed["jti"] = json!("another");
     let refreshed = signer.token(&refreshed);
     assert_ne!(refreshed, alice);
-    let done = ours.send(&call(&refreshed).again(&state, answers())).await;
+    let done = ours.send(&call(&refreshed).again(&state, login("x"))).await;
     assert_eq!(text(&done.reply()), "x is https://login.example.com#alice");
 }

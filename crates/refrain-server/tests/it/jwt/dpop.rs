@@ -58,6 +58,12 @@ fn with_proof(token: &str, proof: &str) -> Request {
         .header("DPoP", proof)
 }
 
+/// A call with this token and a valid proof of this key.
+fn proven(key: &Signer, token: &str) -> Request {
+    let (header, claims) = proof(key, "ES256", token);
+    with_proof(token, &key.token_with(&header, &claims))
+}
+
 async fn accepting(issuer: &Signer) -> Instance {
     instance_with(&jwks(&[issuer]), |verifier| verifier).await
 }
@@ -208,8 +214,7 @@ async fn missing_or_repeated_proof_is_rejected() {
     let (issuer, key) = (Signer::ed25519("1"), Signer::p256(""));
     let instance = accepting(&issuer).await;
     let token = bound(&issuer, &key);
-    let (header, claims) = proof(&key, "ES256", &token);
-    let one = with_proof(&token, &key.token_with(&header, &claims));
+    let one = proven(&key, &token);
     let missing = "missing or repeated DPoP header";
     assert_proof_rejected(&instance, &one.clone().without_header("DPoP"), missing).await;
     assert_proof_rejected(&instance, &one.clone().second_header("DPoP", "x"), missing).await;
@@ -237,8 +242,7 @@ async fn proof_of_another_key_is_rejected() {
     let (issuer, key, thief) = (Signer::ed25519("1"), Signer::p256(""), Signer::p256(""));
     let instance = accepting(&issuer).await;
     let token = bound(&issuer, &key);
-    let (header, claims) = proof(&thief, "ES256", &token);
-    let request = with_proof(&token, &thief.token_with(&header, &claims));
+    let request = proven(&thief, &token);
     let reason = "the access token is bound to another key";
     assert_proof_rejected(&instance, &request, reason).await;
 }
@@ -256,8 +260,7 @@ async fn bound_token_is_rejected_as_a_bearer_token() {
     // An unbound token is a bearer token, with the scheme Bearer only.
     let unbound = issuer.token(&super::claims("alice"));
     instance.send(&call(&unbound)).await.reply();
-    let (header, claims) = proof(&key, "ES256", &unbound);
-    let request = with_proof(&unbound, &key.token_with(&header, &claims));
+    let request = proven(&key, &unbound);
     assert_rejected(
         &instance.send(&request).await,
         "the token is not bound to a key (DPoP)",
@@ -290,9 +293,7 @@ async fn required_dpop_is_announced() {
     assert_eq!(reason, "the token is not bound to a key (DPoP)");
     let challenge = unbound.header("www-authenticate").expect("a challenge");
     assert!(challenge.starts_with("DPoP ") && challenge.contains("error=\"invalid_token\""));
-    let token = bound(&issuer, &key);
-    let (header, claims) = proof(&key, "ES256", &token);
-    let request = with_proof(&token, &key.token_with(&header, &claims));
+    let request = proven(&key, &bound(&issuer, &key));
     let forbidden = instance.send(&request).await;
     let challenge = forbidden.header("www-authenticate").expect("a challenge");
     assert!(challenge.starts_with("DPoP ") && challenge.contains("insufficient_scope"));

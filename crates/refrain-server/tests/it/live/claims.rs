@@ -34,10 +34,6 @@ impl ReplayLog for SlowLog {
     }
 }
 
-fn identified(tool: &str) -> Request {
-    first(tool).meta("refrain/callId", json!("c-1"))
-}
-
 #[tokio::test]
 async fn call_rejected_at_shutdown_can_start_on_another_instance() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
@@ -84,19 +80,14 @@ async fn claim_of_disconnected_client_is_deleted() {
     // Another request without the claim does not delete it.
     let mut connection = instance.connect().await;
     connection.send(&identified("inline")).await;
-    assert_eq!(within("the log", received.recv()).await, Some("known"));
+    expect_signal(&mut received, "known").await;
     drop(connection);
     instance.at_rest().await;
     assert_eq!(log.len(), 1);
     signals.open();
-    assert_eq!(within("the log", received.recv()).await, Some("recorded"));
+    expect_signal(&mut received, "recorded").await;
     signals.open();
-    let deleted = async {
-        while !log.is_empty() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within("the claim to be deleted", deleted).await;
+    until("the claim to be deleted", || log.is_empty()).await;
     assert!(ledger.lines().is_empty());
     signals.open();
     let asks = instance.send(&identified("inline")).await.reply();
@@ -122,7 +113,7 @@ async fn concurrent_first_request_waits_for_the_call_to_start() {
             (&mut other, "known"),
         ] {
             connection.send(&identified("inline")).await;
-            assert_eq!(within("the log", received.recv()).await, Some(expected));
+            expect_signal(&mut received, expected).await;
         }
         one.take_if(|_| disconnects);
         let noticed = async {

@@ -3,7 +3,6 @@
 use super::*;
 use refrain_core::Source;
 use refrain_server::drafts;
-use refrain_wire::drafts::Draft;
 use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
@@ -102,12 +101,7 @@ async fn waiting_call_is_lost_after_the_drain_time() {
 /// Stops the instance, and waits until it is draining. Its drain grace must be zero.
 async fn drain(instance: &mut Instance) {
     instance.stop();
-    let draining = async {
-        while !instance.server.is_draining() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within("the instance to drain", draining).await;
+    until("the instance to drain", || instance.server.is_draining()).await;
 }
 
 /// Asserts that a draining instance accepts connections, but no new live calls.
@@ -128,11 +122,11 @@ async fn answers_arrive_while_the_instance_drains() {
     let state = token(&instance.send(&first("twice")).await.reply());
     drain(&mut instance).await;
     assert_accepts(&instance).await;
-    let answer = first("twice").again(&state, json!({"first": login("a")}));
+    let answer = first("twice").again(&state, json!({"first": accept("a")}));
     let state = token(&instance.send(&answer).await.reply());
     // The call has asked again.
     assert_accepts(&instance).await;
-    let answers = json!({"second": login("b"), "third": login("c")});
+    let answers = json!({"second": accept("b"), "third": accept("c")});
     let done = instance.send(&first("twice").again(&state, answers)).await;
     assert_eq!(text(&done.reply()), "abc");
     assert_eq!(done.header("connection"), Some("close"));
@@ -185,7 +179,7 @@ async fn ended_calls_do_not_delay_shutdown() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys).limits(drains_for(HOUR))).await;
     // The last reply of a call with a call id is kept.
-    let request = first("inline").meta("refrain/callId", json!("c-1"));
+    let request = identified("inline");
     let asks = instance.send(&request).await.reply();
     instance.send(&second("inline", &token(&asks))).await;
     let session = Session::open(&instance).await;
@@ -220,7 +214,7 @@ async fn shutdown_waits_for_a_busy_handler_without_client() {
     let ledger = Arc::<Ledger>::default();
     let (instance, signals) = with_gate(&ledger).await;
     let mut connection = instance.connect().await;
-    let request = first("gated").meta("refrain/callId", json!("c-1"));
+    let request = identified("gated");
     connection.send(&request).await;
     ledger.wait_for("started").await;
     drop(connection);
@@ -291,23 +285,13 @@ async fn waiting_call_of_a_draft_server_is_lost_after_the_drain_time() {
     let spoken = vec![(Draft::Second, build())];
     let hosts = AllowedHosts::local();
     let serving = tokio::spawn(drafts::serve(listener, build(), spoken, hosts, stopped));
-    let params = json!({"name": "waits", "arguments": {}});
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-    let (path, body) = (Draft::Second.path(), body.to_string());
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    let mut connection = Connection::open(address).await;
-    connection.write(head.as_bytes()).await;
-    connection.write(body.as_bytes()).await;
-    let asks = connection.response().await.reply();
+    let asks = call_draft(address, json!({"name": "waits", "arguments": {}})).await;
     assert!(
         asks["result"]["inputRequests"]["name"].is_object(),
         "{asks}"
     );
     let stopping = Instant::now();
-    drop((connection, stop));
+    drop(stop);
     let ended = within("the instance to stop", serving).await;
     ended.expect("no panic").expect("no I/O error");
     assert!(stopping.elapsed() >= BRIEF, "lost too early");
@@ -325,12 +309,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Waits until the metrics have this line.
 async fn counted(instance: &Instance, line: &str) {
-    let counted = async {
-        while !instance.server.metrics_text().lines().any(|l| l == line) {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    within(line, counted).await;
+    until(line, || {
+        instance.server.metrics_text().lines().any(|l| l == line)
+    })
+    .await;
 }
 
 /// Waits for the signal, then asks.
@@ -347,7 +329,7 @@ async fn call_with_undelivered_reply_is_cancelled() {
         .tool(Tool::new("asks_late", asks_late).live())
         .state(signals.clone());
     let instance = start(builder).await;
-    let request = first("asks_late").meta("refrain/callId", json!("c-1"));
+    let request = identified("asks_late");
     let mut connection = instance.connect().await;
     connection.send(&request).await;
     ledger.wait_for("started").await;
@@ -438,7 +420,7 @@ async fn panic_in_the_driver_ends_the_call() {
     };
     let builder = builder(&ledger, &keys()).tool(Tool::new("breaks", breaks).live());
     let instance = start(builder.source(clock.clone())).await;
-    let request = first("breaks").meta("refrain/callId", json!("c-1"));
+    let request = identified("breaks");
     let message = instance.send(&request).await.error(200, -32603);
     names(&message, &["Internal error"]);
     clock.set(false);

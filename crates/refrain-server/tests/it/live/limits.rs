@@ -68,9 +68,7 @@ async fn live_calls_of_one_caller_are_limited() {
         .with("bob", "secret-of-bob");
     let builder = || builder(&ledger, &keys).limits(limits.clone());
     let instance = start(builder().authenticator(tokens)).await;
-    let by = |request: Request, who: &str| {
-        request.header("Authorization", &format!("Bearer secret-of-{who}"))
-    };
+    let by = |request: Request, who: &str| request.bearer(&format!("secret-of-{who}"));
     let asks = instance.send(&by(first("waits"), "ada")).await.reply();
     let rejected = instance.send(&by(first("waits"), "ada")).await;
     let message = rejected.error(503, -32603);
@@ -95,7 +93,7 @@ async fn live_calls_of_anonymous_callers_at_one_address_are_limited_together() {
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(1, "waits", json!({}))).await;
     let asked = stream.next().await;
-    // Neither another call of the session, nor another session, nor a live tool has a quota of its own.
+    // Another call of the session, another session and a live tool share the quota.
     let rejected = session.post(&call(2, "waits", json!({}))).await;
     assert_eq!(rejected.status, 503, "{rejected:?}");
     let other = Session::open(&instance).await;
@@ -110,13 +108,8 @@ async fn live_calls_of_anonymous_callers_at_one_address_are_limited_together() {
     assert_eq!(stream.next().await["method"], "elicitation/create");
 }
 
-/// The same request, of the client at this address behind a proxy.
-fn at(request: Request, address: u8) -> Request {
-    request.header("X-Forwarded-For", &format!("192.0.2.{address}"))
-}
-
 #[tokio::test]
-async fn waiting_call_of_the_largest_anonymous_caller_gives_way() {
+async fn waiting_call_of_the_largest_anonymous_caller_is_evicted() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let limits = ServerLimits {
         live_calls: 8,
@@ -127,17 +120,23 @@ async fn waiting_call_of_the_largest_anonymous_caller_gives_way() {
     let instance = start(builder.client_address_header("X-Forwarded-For")).await;
     let mut waiting = Vec::new();
     for address in [1, 1, 1, 2, 2, 3, 4, 5] {
-        let asks = instance.send(&at(first("waits"), address)).await.reply();
+        let asks = instance
+            .send(&forwarded_for(first("waits"), address))
+            .await
+            .reply();
         waiting.push((address, token(&asks)));
     }
-    let asks = instance.send(&at(first("waits"), 6)).await.reply();
+    let asks = instance
+        .send(&forwarded_for(first("waits"), 6))
+        .await
+        .reply();
     ledger.wait_for("dropped").await;
-    let answer = |address, token: &str| at(second("waits", token), address);
+    let answer = |address, token: &str| forwarded_for(second("waits", token), address);
     let done = instance.send(&answer(6, &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");
     let (_, oldest) = waiting.remove(0);
     let message = instance.send(&answer(1, &oldest)).await.error(200, -32603);
-    names(&message, &["cancelled", "other callers needed its place"]);
+    names(&message, &["cancelled", "make room for other callers"]);
     // The others still wait for their clients.
     for (address, token) in waiting {
         let done = instance.send(&answer(address, &token)).await;
@@ -146,7 +145,7 @@ async fn waiting_call_of_the_largest_anonymous_caller_gives_way() {
 }
 
 #[tokio::test]
-async fn anonymous_caller_cannot_take_the_place_of_a_smaller_one() {
+async fn anonymous_caller_does_not_evict_calls_of_a_smaller_one() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let limits = ServerLimits {
         live_calls: 3,
@@ -156,10 +155,13 @@ async fn anonymous_caller_cannot_take_the_place_of_a_smaller_one() {
     let builder = builder(&ledger, &keys).limits(limits);
     let instance = start(builder.client_address_header("X-Forwarded-For")).await;
     for address in [1, 2, 3] {
-        instance.send(&at(first("waits"), address)).await.reply();
+        instance
+            .send(&forwarded_for(first("waits"), address))
+            .await
+            .reply();
     }
     for address in [1, 4] {
-        let rejected = instance.send(&at(first("waits"), address)).await;
+        let rejected = instance.send(&forwarded_for(first("waits"), address)).await;
         names(&rejected.error(503, -32603), &["limit of 3 live calls"]);
     }
     assert_eq!(ledger.lines(), ["started"; 3]);
@@ -168,7 +170,7 @@ async fn anonymous_caller_cannot_take_the_place_of_a_smaller_one() {
 /// Asks with a text of the requested length.
 async fn asks_at_length(cx: Cx, ledger: LedgerState, args: TextLength) -> Result<String> {
     let _dropped = DropGuard(Arc::clone(&ledger));
-    let name: crate::support::Login = cx.elicit("name", "?".repeat(args.length)).await?;
+    let name: Login = cx.elicit("name", "?".repeat(args.length)).await?;
     Ok(name.name)
 }
 
@@ -229,7 +231,7 @@ async fn bytes_of_live_calls_of_one_caller_are_limited() {
     let other = request().bearer("secret-of-bob");
     instance.send(&other).await.reply();
     instance.send(&by_ada(first("waits"))).await.reply();
-    let answer = request().again(&token(&asks), json!({"name": login("Ada")}));
+    let answer = request().again(&token(&asks), json!({"name": accept("Ada")}));
     let done = instance.send(&by_ada(answer)).await;
     assert_eq!(text(&done.reply()), "Ada");
     let mut stream = session.stream(&call(2, "asks_at_length", large)).await;
@@ -256,7 +258,7 @@ async fn answer_over_the_limit_of_bytes_can_be_sent_again() {
     let long = "x".repeat(5000);
     let asks = instance.send(&by_ada(first("waits"))).await.reply();
     let answer = |name: &str| {
-        let answers = json!({"name": login(name)});
+        let answers = json!({"name": accept(name)});
         by_ada(first("waits").again(&token(&asks), answers))
     };
     let rejected = instance.send(&answer(&long)).await;
@@ -307,7 +309,7 @@ async fn busy_live_handler_has_the_time_limit_of_a_round() {
 /// Runs longer than the live time limit, then asks.
 async fn late(cx: Cx, ledger: LedgerState, signals: State<Arc<Signals>>) -> Result<String> {
     gated(cx.clone(), ledger.clone(), signals).await?;
-    let name: crate::support::Login = cx.elicit("name", "?").await?;
+    let name: Login = cx.elicit("name", "?").await?;
     Ok(name.name)
 }
 
@@ -369,7 +371,7 @@ async fn sleeping_call_is_cancelled_at_the_live_time_limit() {
     assert!(!message.contains("answer"), "there was no ask: {message}");
 }
 
-/// Sends notes for ever.
+/// Sends notes forever.
 async fn notes_forever(cx: Cx, ledger: LedgerState) -> Result<String> {
     let _dropped = DropGuard(Arc::clone(&ledger));
     ledger.write("started");

@@ -4,7 +4,6 @@ use super::*;
 use crate::support::Response;
 use refrain_server::drafts;
 use refrain_testkit::net::issuer::authority;
-use refrain_wire::drafts::Draft;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
@@ -51,7 +50,7 @@ async fn notes_go_to_the_waiting_round() {
     let token_of = token(&events[1]);
     // The other instance relays events immediately.
     let answer = first("twice")
-        .again(&token_of, json!({"first": login("a")}))
+        .again(&token_of, json!({"first": accept("a")}))
         .meta("progressToken", json!("second"));
     let events = instances[1].send(&answer).await.events();
     assert_eq!(events[0]["params"]["message"], "half");
@@ -136,9 +135,7 @@ async fn live_token_is_bound_to_caller_and_call() {
             .source(clock.clone())
     };
     let instances = fleet(2, build, true).await;
-    let by = |request: Request, who: &str| {
-        request.header("Authorization", &format!("Bearer secret-of-{who}"))
-    };
+    let by = |request: Request, who: &str| request.bearer(&format!("secret-of-{who}"));
     let asks = instances[0].send(&by(first("waits"), "ada")).await.reply();
     let token_of = token(&asks);
     let request = second("waits", &token_of);
@@ -149,9 +146,7 @@ async fn live_token_is_bound_to_caller_and_call() {
         .send(&by(other, "ada"))
         .await
         .error(200, -32602);
-    let mut changed = token_of.clone();
-    changed.replace_range(60..61, if &token_of[60..61] == "A" { "B" } else { "A" });
-    let changed = second("waits", &changed);
+    let changed = second("waits", &tampered(&token_of, 60));
     instances[0]
         .send(&by(changed, "ada"))
         .await
@@ -467,26 +462,12 @@ async fn draft_endpoint_relays_to_the_holder() {
         address
     };
     let (holder, other) = (start().await, start().await);
-    let send = async |address, more: Value| {
-        let mut params = json!({"name": "waits", "arguments": {}});
-        for (name, value) in more.as_object().expect("the result is an object") {
-            params[name] = value.clone();
-        }
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-        let body = body.to_string();
-        let head = format!(
-            "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            Draft::Second.path(),
-            body.len()
-        );
-        let mut connection = Connection::open(address).await;
-        connection.write((head + &body).as_bytes()).await;
-        connection.response().await.json()
-    };
-    let asks = send(holder, json!({})).await;
-    let state = &asks["result"]["requestState"];
-    let answers = json!({"requestState": state, "inputResponses": {"name": login("Ada")}});
-    let done = send(other, answers).await;
+    let params = json!({"name": "waits", "arguments": {}});
+    let asks = call_draft(holder, params.clone()).await;
+    let mut answer = params;
+    answer["requestState"] = asks["result"]["requestState"].clone();
+    answer["inputResponses"] = json!({"name": accept("Ada")});
+    let done = call_draft(other, answer).await;
     assert_eq!(done["result"]["content"][0]["text"], "Ada", "{done}");
     assert_eq!(ledger.lines()[0], "started");
 }

@@ -19,14 +19,14 @@ async fn repeated_requests_of_a_round_have_one_effect_and_reply() {
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
     // Only the reply of the previous round is kept.
     let asks = instances[0].send(&first("twice")).await.reply();
-    let one = first("twice").again(&token(&asks), json!({"first": login("a")}));
+    let one = first("twice").again(&token(&asks), json!({"first": accept("a")}));
     let next = instances[0].send(&one).await.reply();
     assert_eq!(
         instances[1].send(&one).await.reply(),
         next,
         "the same reply"
     );
-    let both = json!({"second": login("b"), "third": login("c")});
+    let both = json!({"second": accept("b"), "third": accept("c")});
     let last = first("twice").again(&token(&next), both);
     assert_eq!(text(&instances[1].send(&last).await.reply()), "abc");
     let message = instances[0].send(&one).await.error(200, -32602);
@@ -39,7 +39,7 @@ async fn repeated_requests_of_a_round_have_one_effect_and_reply() {
 async fn repeated_first_request_is_the_same_call() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
-    let request = first("inline").meta("refrain/callId", json!("c-1"));
+    let request = identified("inline");
     let (one, two) = tokio::join!(instance.send(&request), instance.send(&request));
     let late = instance.send(&request).await.reply();
     let one = one.reply();
@@ -54,7 +54,7 @@ async fn repeated_first_request_is_the_same_call() {
 async fn thrice(cx: Cx, ledger: LedgerState) -> Result<String> {
     ledger.write("started");
     for name in ["one", "two", "three"] {
-        let login: crate::support::Login = cx.elicit(name, "?").await?;
+        let login: Login = cx.elicit(name, "?").await?;
         ledger.write(format!("{name} {}", login.name));
     }
     Ok("done".into())
@@ -64,11 +64,11 @@ async fn thrice(cx: Cx, ledger: LedgerState) -> Result<String> {
 async fn late_first_request_neither_restarts_nor_ends_the_call() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys).tool(Tool::new("thrice", thrice).live())).await;
-    let request = first("thrice").meta("refrain/callId", json!("c-1"));
+    let request = identified("thrice");
     let mut reply = instance.send(&request).await.reply();
     assert_eq!(instance.send(&request).await.reply(), reply);
     for name in ["one", "two", "three"] {
-        let answers = json!({ name: login("Ada") });
+        let answers = json!({ name: accept("Ada") });
         let answer = first("thrice").again(&token(&reply), answers);
         reply = instance
             .send(&answer.meta("refrain/callId", json!("c-1")))
@@ -132,7 +132,7 @@ async fn shared_log_makes_a_repeated_request_one_call_on_all_instances() {
     let log = Arc::new(MemoryReplayLog::new());
     let build = || builder(&ledger, &keys).replay_log(log.clone());
     let instances = fleet(2, build, true).await;
-    let request = first("inline").meta("refrain/callId", json!("c-1"));
+    let request = identified("inline");
     let asks = instances[0].send(&request).await.reply();
     for instance in &instances {
         assert_eq!(instance.send(&request).await.reply(), asks);
@@ -150,7 +150,7 @@ async fn first_request_running_elsewhere_is_not_started_again() {
     let log = Arc::new(MemoryReplayLog::new());
     let build = || builder(&ledger, &keys).replay_log(log.clone());
     let instances = fleet(2, build, true).await;
-    let request = first("works").meta("refrain/callId", json!("c-1"));
+    let request = identified("works");
     let mut connection = instances[0].connect().await;
     connection.send(&request).await;
     ledger.wait_for("started").await;
@@ -159,8 +159,6 @@ async fn first_request_running_elsewhere_is_not_started_again() {
     assert_eq!(ledger.lines(), ["started"]);
 }
 
-const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-
 #[tokio::test]
 async fn client_can_repeat_its_request_with_the_missing_capability() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
@@ -168,7 +166,7 @@ async fn client_can_repeat_its_request_with_the_missing_capability() {
     let log = Arc::new(MemoryReplayLog::new());
     for builder in [build(), build().replay_log(log)] {
         let instance = start(builder).await;
-        let request = first("waits").meta("refrain/callId", json!("c-1"));
+        let request = identified("waits");
         let without = request.clone().meta(CAPABILITIES, json!({}));
         for _ in 0..2 {
             let rejected = instance.send(&without).await;
@@ -199,7 +197,7 @@ async fn first_reply_is_recorded_after_disconnect() {
         builder.tool(Tool::new("slow", slow).live())
     };
     let instances = fleet(2, build, true).await;
-    let request = first("slow").meta("refrain/callId", json!("c-1"));
+    let request = identified("slow");
     let mut connection = instances[0].connect().await;
     connection.send(&request).await;
     within("the handler", received.recv()).await;

@@ -23,7 +23,7 @@ async fn handler_continues_on_its_instance() {
     let asks = instance.send(&first("twice")).await.reply();
     assert_eq!(asked(&asks), ["first"]);
     let with_progress = first("twice")
-        .again(&token(&asks), json!({"first": login("a"), "other": {}}))
+        .again(&token(&asks), json!({"first": accept("a"), "other": {}}))
         .meta("progressToken", json!("p"));
     // Only this round subscribes to progress.
     let events = instance.send(&with_progress).await.events();
@@ -31,14 +31,14 @@ async fn handler_continues_on_its_instance() {
     let next = &events[1];
     assert_eq!(asked(next), ["second", "third"]);
     // With one of two answers, the other ask is repeated.
-    let half = first("twice").again(&token(next), json!({"third": login("c")}));
+    let half = first("twice").again(&token(next), json!({"third": accept("c")}));
     let rest = instance.send(&half).await.reply();
     assert_eq!(asked(&rest), ["second"]);
     // Without answers, the same ask is repeated.
     let none = first("twice").again(&token(&rest), json!({}));
     let rest = instance.send(&none).await.reply();
     assert_eq!(asked(&rest), ["second"]);
-    let all = first("twice").again(&token(&rest), json!({"second": login("b")}));
+    let all = first("twice").again(&token(&rest), json!({"second": accept("b")}));
     assert_eq!(text(&instance.send(&all).await.reply()), "abc");
     assert_eq!(ledger.lines(), ["first a", "others b c"]);
 }
@@ -73,7 +73,7 @@ async fn malformed_answers_are_rejected_and_the_call_continues() {
         message.as_str().expect("the message is a string"),
         &["not accepted"],
     );
-    let valid = first("inline").again(&token(&again), json!({ key: login("Ada") }));
+    let valid = first("inline").again(&token(&again), json!({ key: accept("Ada") }));
     assert_eq!(text(&instance.send(&valid).await.reply()), "Done for Ada.");
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
@@ -84,13 +84,13 @@ async fn explicit_handler_runs_again_when_all_asks_are_answered() {
     let instance = start(builder(&ledger, &keys)).await;
     let asks = instance.send(&first("explicit")).await.reply();
     assert_eq!(asked(&asks), ["first", "second"]);
-    let half = first("explicit").again(&token(&asks), json!({"first": login("a")}));
+    let half = first("explicit").again(&token(&asks), json!({"first": accept("a")}));
     let rest = instance.send(&half).await.reply();
     assert_eq!(asked(&rest), ["second"]);
     assert_eq!(ledger.lines(), ["run"]);
-    let all = first("explicit").again(&token(&rest), json!({"second": login("b")}));
+    let all = first("explicit").again(&token(&rest), json!({"second": accept("b")}));
     let done = instance.send(&all).await.reply();
-    assert_eq!(text(&done), format!("{} {}", login("a"), login("b")));
+    assert_eq!(text(&done), format!("{} {}", accept("a"), accept("b")));
     assert_eq!(ledger.lines(), ["run", "run"]);
 }
 
@@ -156,10 +156,10 @@ async fn answers_are_seen_with_blocked_clock(reads: usize) {
             let (signals, clock) = (signals.clone(), clock.clone());
             async move {
                 let one = async {
-                    cx.elicit::<crate::support::Login>("a", "?").await?;
-                    cx.elicit::<crate::support::Login>("c", "?").await
+                    cx.elicit::<Login>("a", "?").await?;
+                    cx.elicit::<Login>("c", "?").await
                 };
-                let two = cx.elicit::<crate::support::Login>("b", "?");
+                let two = cx.elicit::<Login>("b", "?");
                 let both = async { tokio::try_join!(one, two) };
                 // Because of the sleep, the clock is read whenever the handler becomes idle.
                 let sleeps = cx.sleep(Duration::from_secs(3600));
@@ -191,7 +191,7 @@ async fn answers_are_seen_with_blocked_clock(reads: usize) {
     let _ = tokio::time::timeout(Duration::from_millis(100), blocked).await;
     // Sends one of two answers.
     let mut connection = instance.connect().await;
-    let half = first("asks").again(&token(&asks), json!({"a": login("x")}));
+    let half = first("asks").again(&token(&asks), json!({"a": accept("x")}));
     connection.send(&half).await;
     let started = async {
         while instance.server.running() == 0 {
@@ -207,7 +207,7 @@ async fn answers_are_seen_with_blocked_clock(reads: usize) {
         ["b", "c"],
         "the handler used the answer first"
     );
-    let all = first("asks").again(&token(&rest), json!({"b": login("y"), "c": login("z")}));
+    let all = first("asks").again(&token(&rest), json!({"b": accept("y"), "c": accept("z")}));
     assert_eq!(text(&instance.send(&all).await.reply()), "zy");
 }
 

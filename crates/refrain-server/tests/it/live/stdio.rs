@@ -5,7 +5,7 @@ use crate::support::StdioClient;
 
 /// Asks, then runs until it is dropped.
 async fn asks_and_works(cx: Cx, ledger: LedgerState) -> Result<String> {
-    let name: crate::support::Login = cx.elicit("name", "?").await?;
+    let name: Login = cx.elicit("name", "?").await?;
     ledger.write(name.name);
     works(cx, ledger).await
 }
@@ -27,15 +27,12 @@ async fn cancelled_request_ends_its_call_in_any_round() {
     let ledger = Arc::<Ledger>::default();
     let tool = Tool::new("asks_and_works", asks_and_works).live();
     let mut client = StdioClient::start(builder(&ledger, &keys()).tool(tool));
-    let request = first("asks_and_works").meta("refrain/callId", json!("c-1"));
+    let request = identified("asks_and_works");
     let asks = client.call(&request.id(json!(1))).await;
     let answer = second("asks_and_works", &token(&asks)).id(json!(2));
     client.send(&answer).await;
     ledger.wait_for("started").await;
-    let params = json!({"requestId": 2});
-    let cancelled =
-        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-    client.message(&cancelled).await;
+    client.message(&cancel(2)).await;
     ledger.wait_for("dropped").await;
     assert_eq!(ledger.lines(), ["Ada", "started", "dropped"]);
     // The call ended with an error.

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::support::tasks::{TASKS, about, eager, update};
-use crate::support::{CAPABILITIES, Login};
 use refrain_core::Error;
 use refrain_server::TaskOptions;
 use refrain_store::{MemoryStore, SqliteStore, TaskId, TaskStore};
@@ -33,7 +32,7 @@ impl Shared {
             store,
             ledger: Arc::default(),
             signals: signals().0,
-            keys: KeyRing::generate(&SystemSource::new()),
+            keys: keys(),
         }
     }
 
@@ -95,10 +94,6 @@ fn task_id(reply: &Value) -> String {
 
 async fn create(instance: &Instance, tool: &str) -> String {
     task_id(&instance.send(&tool_call(tool)).await.reply())
-}
-
-fn accept(name: &str) -> Value {
-    json!({"action": "accept", "content": {"name": name}})
 }
 
 /// Polls the task until it has this status.

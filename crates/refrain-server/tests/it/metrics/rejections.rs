@@ -1,8 +1,8 @@
 //! Metrics of rejected tokens and requests.
 
-use super::{answers, assert_rounds, builder, call, served, word};
-use crate::support::{Clock, Request, VERSION, echo, token};
-use refrain_core::{KeyRing, SystemSource};
+use super::{assert_rounds, builder, call, served};
+use crate::support::{Clock, Request, VERSION, echo, echo_call, keys, login, token};
+use refrain_core::KeyRing;
 use refrain_server::{
     AuthFuture, AuthRejection, Authenticator, BearerTokens, ServerLimits, Tool, TrustedProxy,
 };
@@ -11,8 +11,7 @@ use std::time::Duration;
 
 #[tokio::test]
 async fn rejected_tokens_are_counted_by_reason() {
-    let (keys, clock) = (KeyRing::generate(&SystemSource::new()), Clock::new());
-    let other = KeyRing::generate(&SystemSource::new());
+    let (keys, other, clock) = (keys(), keys(), Clock::new());
     let builder = |keys: &KeyRing| {
         builder()
             .keys(keys.clone())
@@ -33,13 +32,13 @@ async fn rejected_tokens_are_counted_by_reason() {
         &version,
         &foreign,
     ] {
-        let request = call("greet").again(bad, answers());
+        let request = call("greet").again(bad, login("alice"));
         instance.send(&request).await.error(200, -32602);
     }
-    let stolen = word().again(&good, answers());
+    let stolen = echo_call().again(&good, login("alice"));
     instance.send(&stolen).await.error(200, -32602);
     clock.forward(200);
-    let late = call("greet").again(&good, answers());
+    let late = call("greet").again(&good, login("alice"));
     instance.send(&late).await.error(200, -32602);
     let scrape = port.scrape().await;
     assert_eq!(
@@ -70,12 +69,12 @@ async fn rejected_requests_are_counted_by_reason() {
     let tokens = BearerTokens::new().with("alice", "alice-0123456789abcdef");
     let builder = builder().limits(limits).authenticator(tokens);
     let (instance, port) = served(builder).await;
-    let alice = |request: Request| request.header("Authorization", "Bearer alice-0123456789abcdef");
+    let alice = |request: Request| request.bearer("alice-0123456789abcdef");
     for (status, request) in [
-        (403, word().header("Host", "example.com")),
-        (403, word().header("Origin", "https://example.com")),
-        (415, word().header("Content-Type", "text/plain")),
-        (401, word()),
+        (403, echo_call().header("Host", "example.com")),
+        (403, echo_call().header("Origin", "https://example.com")),
+        (415, echo_call().header("Content-Type", "text/plain")),
+        (401, echo_call()),
         (
             413,
             alice(Request::tool("echo", json!({"text": "x".repeat(2000)}))),
@@ -83,15 +82,15 @@ async fn rejected_requests_are_counted_by_reason() {
         (400, alice(Request::bytes("not JSON"))),
         (400, alice(Request::bytes("[]"))),
         (404, alice(Request::rpc("no/such", json!({})))),
-        (400, alice(word().without_param("name"))),
-        (400, alice(word().header("Mcp-Name", "greet"))),
-        (400, alice(word().without_header("Mcp-Method"))),
+        (400, alice(echo_call().without_param("name"))),
+        (400, alice(echo_call().header("Mcp-Name", "greet"))),
+        (400, alice(echo_call().without_header("Mcp-Method"))),
     ] {
         let response = instance.send(&request).await;
         assert_eq!(response.status, status, "{request:?}");
     }
     assert_eq!(instance.get("/mcp").await.status, 405);
-    let old = word()
+    let old = echo_call()
         .meta(VERSION, json!("2025-11-25"))
         .header("MCP-Protocol-Version", "2025-11-25");
     assert_eq!(instance.send(&alice(old)).await.status, 400);
@@ -138,11 +137,11 @@ async fn calls_with_insufficient_scope_are_counted() {
     let write = Tool::new("write", echo).scopes(["write"]);
     let builder = builder().tool(write).authenticator(tokens).scopes(["use"]);
     let (instance, port) = served(builder).await;
-    let alice = |request: Request| request.header("Authorization", "Bearer alice-0123456789abcdef");
+    let alice = |request: Request| request.bearer("alice-0123456789abcdef");
     // Scopes are checked before arguments and tokens.
     for request in [
         call("write"),
-        call("write").again("short", answers()),
+        call("write").again("short", login("alice")),
         Request::tool("write", json!({"text": 5})),
     ] {
         instance.send(&alice(request)).await.error(403, -32600);
@@ -170,7 +169,7 @@ async fn other_requests_with_insufficient_scope_are_counted() {
         ),
     ] {
         let request = Request::rpc(method, params);
-        let request = request.header("Authorization", "Bearer alice-0123456789abcdef");
+        let request = request.bearer("alice-0123456789abcdef");
         instance.send(&request).await.error(403, -32600);
     }
     let scrape = port.scrape().await;
@@ -193,7 +192,7 @@ async fn failed_authentication_is_counted_by_reason() {
         }
     }
     let (instance, port) = served(builder().authenticator(Unavailable)).await;
-    instance.send(&word()).await.error(503, -32603);
+    instance.send(&echo_call()).await.error(503, -32603);
     let rejected = [("{reason=\"unavailable\"}", 1.0)];
     let scrape = port.scrape().await;
     assert_eq!(scrape.all("refrain_requests_refused_total"), rejected);
@@ -201,7 +200,7 @@ async fn failed_authentication_is_counted_by_reason() {
     let proxy =
         TrustedProxy::new("correct horse battery staple").expect("the secret is long enough");
     let (instance, port) = served(builder().authenticator(proxy)).await;
-    instance.send(&word()).await.error(403, -32600);
+    instance.send(&echo_call()).await.error(403, -32600);
     let rejected = [("{reason=\"forbidden\"}", 1.0)];
     let scrape = port.scrape().await;
     assert_eq!(scrape.all("refrain_requests_refused_total"), rejected);

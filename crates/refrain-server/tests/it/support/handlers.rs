@@ -1,6 +1,9 @@
 //! Shared forms, arguments, handlers and signals.
 
 use refrain_core::{Cx, Elicit, Field, Form, Result};
+use refrain_server::State;
+use refrain_testkit::net::within;
+use refrain_wire::LogLevel;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::future::poll_fn;
@@ -35,11 +38,19 @@ pub(crate) struct Signals {
     gate: Semaphore,
 }
 
+/// Receives the signals of handlers.
+pub(crate) type SignalReceiver = mpsc::UnboundedReceiver<&'static str>;
+
 /// Signals for a server's state, and the receiver for the test.
-pub(crate) fn signals() -> (Arc<Signals>, mpsc::UnboundedReceiver<&'static str>) {
+pub(crate) fn signals() -> (Arc<Signals>, SignalReceiver) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let gate = Semaphore::new(0);
     (Arc::new(Signals { sender, gate }), receiver)
+}
+
+/// Waits for the next signal, which must be this one.
+pub(crate) async fn expect_signal(received: &mut SignalReceiver, signal: &str) {
+    assert_eq!(within(signal, received.recv()).await, Some(signal));
 }
 
 impl Signals {
@@ -79,6 +90,33 @@ pub(crate) async fn echo(_: Cx, word: Word) -> Result<String> {
 pub(crate) async fn greet(cx: Cx) -> Result<String> {
     let login: Login = cx.elicit("login", "Who are you?").await?;
     Ok(format!("Hello, {}!", login.name))
+}
+
+/// Asks for a name, and returns it with the principal.
+pub(crate) async fn whoami(cx: Cx) -> Result<String> {
+    let login: Login = cx.elicit("login", "Who?").await?;
+    let id = cx.principal().id().unwrap_or("anonymous");
+    Ok(format!("{} is {id}", login.name))
+}
+
+/// Logs, signals that it started, and waits at the gate.
+pub(crate) async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    let _guard = Guard(Arc::clone(&signals));
+    cx.log(LogLevel::Info, "started");
+    signals.say("started");
+    signals.pass().await;
+    Ok("let through".into())
+}
+
+/// Logs one message.
+pub(crate) async fn logs(cx: Cx) -> Result<String> {
+    cx.log(LogLevel::Info, "news");
+    Ok("logged".into())
+}
+
+/// A resource.
+pub(crate) async fn note(_: Cx) -> Result<String> {
+    Ok("a note".into())
 }
 
 /// Returns `Pending` once and wakes itself immediately, unlike `yield_now`, which defers to the runtime.

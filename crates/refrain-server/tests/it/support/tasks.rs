@@ -2,10 +2,10 @@
 
 pub(crate) use refrain_testkit::net::{FaultyStore, TASKS};
 
-use super::Request;
-use refrain_core::{FlowId, Principal};
+use super::{Instance, Request, result};
+use refrain_core::{Cx, FlowId, Principal, Result};
 use refrain_server::TaskOptions;
-use refrain_store::{Commit, Creation, Lease, NewTask, Next, TaskId, TaskStore};
+use refrain_store::{Commit, Creation, Lease, MemoryStore, NewTask, Next, TaskId, TaskStore};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +37,17 @@ pub(crate) fn update(id: &str, answers: Value) -> Request {
     about("tasks/update", id).param("inputResponses", answers)
 }
 
+/// The state of a task.
+pub(crate) async fn get(instance: &Instance, id: &str) -> Value {
+    let reply = instance.send(&about("tasks/get", id)).await.reply();
+    result(&reply).clone()
+}
+
+/// The handler of the tool `work`.
+pub(crate) async fn work(_: Cx) -> Result<&'static str> {
+    Ok("worked")
+}
+
 /// The stored form of unsealed JSON.
 pub(crate) fn stored(json: &Value) -> Vec<u8> {
     let mut stored = vec![0];
@@ -60,6 +71,11 @@ pub(crate) struct Work {
 /// Creates a task of the tool `work`.
 pub(crate) async fn create(store: Arc<dyn TaskStore>, owner: Principal) -> Work {
     create_of("work", store, owner).await
+}
+
+/// Creates a task of the tool `work` for the anonymous principal.
+pub(crate) async fn create_anonymous(store: &MemoryStore) -> Work {
+    create(Arc::new(store.clone()), Principal::anonymous()).await
 }
 
 /// Creates a task of the tool with this name in the store.
