@@ -51,7 +51,7 @@ async fn claim(store: &MemoryStore) -> Option<ClaimedTask> {
 }
 
 #[tokio::test]
-async fn memory_store_uses_the_given_clock() {
+async fn memory_store_uses_the_clock_of_its_source() {
     let clock = Arc::new(Clock(AtomicU64::new(1_000)));
     let store = MemoryStore::with_source(clock.clone());
     let new = NewTask {
