@@ -75,7 +75,7 @@ fn once_without_a_replay_log_fails_registration() {
 }
 
 #[tokio::test]
-async fn once_runs_once_with_doubled_requests() {
+async fn once_runs_once_with_duplicate_requests() {
     let (effects, log) = (Effects::new(), MemoryReplayLog::new());
     let fleet = fleet(&effects, &log);
     for keep in [KeepResponse::First, KeepResponse::Second] {
