@@ -25,7 +25,7 @@ async fn token_of(world: &World) -> String {
     });
     let token = world.first(&handler).await.token();
     world
-        .next(&handler, &token, &json!({"first": num(1)}))
+        .present(&handler, &token, &json!({"first": num(1)}))
         .await
         .token()
 }

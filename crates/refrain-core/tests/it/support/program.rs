@@ -596,6 +596,6 @@ pub(crate) fn expected_result(node: &Node, path: &str, effects: &mut BTreeSet<St
             )
         }),
         Scope { body, .. } => expected_result(body, &format!("{path}.0"), effects),
-        Select(_) | Unordered(_) => unreachable!("what races cannot be told beforehand"),
+        Select(_) | Unordered(_) => unreachable!("the result of a race is not known in advance"),
     }
 }
