@@ -49,7 +49,7 @@ struct MemoryState {
 }
 
 struct MemoryToken {
-    owner: Principal,
+    account: Principal,
     until: SystemTime,
     bytes: Vec<u8>,
 }
@@ -293,22 +293,22 @@ impl TaskStore for MemoryStore {
     fn spill<'a>(
         &'a self,
         id: &'a str,
-        owner: &'a Principal,
+        account: &'a Principal,
         bytes: Vec<u8>,
         keep: Duration,
     ) -> StoreFuture<'a, ()> {
         let (now, mut inner) = self.lock();
-        if let Err(reached) = inner.usage.check(owner, 0, bytes.len() as u64) {
+        if let Err(reached) = inner.usage.check(account, 0, bytes.len() as u64) {
             return ready_err(reached);
         }
-        inner.usage.add(owner, token_share(&bytes));
+        inner.usage.add(account, token_share(&bytes));
         let token = MemoryToken {
-            owner: owner.clone(),
+            account: account.clone(),
             until: after(now, keep),
             bytes,
         };
         if let Some(old) = inner.tokens.insert(id.to_owned(), token) {
-            inner.usage.subtract(&old.owner, token_share(&old.bytes));
+            inner.usage.subtract(&old.account, token_share(&old.bytes));
         }
         ready_ok(())
     }
@@ -341,7 +341,7 @@ impl TaskStore for MemoryStore {
         let records = records.extract_if(|_, (until, _)| *until < seconds);
         let tokens = tokens.extract_if(|_, token| token.until <= now);
         let tokens = tokens.take(most).inspect(|(_, token)| {
-            usage.subtract(&token.owner, token_share(&token.bytes));
+            usage.subtract(&token.account, token_share(&token.bytes));
         });
         ready_ok(SweepCounts {
             tasks,

@@ -208,6 +208,6 @@ fn copy(error: &StoreError) -> StoreError {
         StoreError::Unavailable(source) => StoreError::Unavailable(source.to_string().into()),
         StoreError::Corrupt(source) => StoreError::Corrupt(source.to_string().into()),
         StoreError::Failed(source) => StoreError::Failed(source.to_string().into()),
-        other => StoreError::Failed(other.to_string().into()),
+        error => StoreError::Failed(error.to_string().into()),
     }
 }

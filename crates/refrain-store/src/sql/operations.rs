@@ -257,27 +257,28 @@ macro_rules! impl_store {
             fn spill<'a>(
                 &'a self,
                 id: &'a str,
-                owner: &'a Principal,
+                account: &'a Principal,
                 token: Vec<u8>,
                 keep: Duration,
             ) -> StoreFuture<'a, ()> {
                 run(async move {
                     let id = text::encode_indexed("token id", id)?;
-                    let is_anonymous = is_anonymous_account(owner);
-                    let owner = owner.id().map(|id| text::encode_indexed("token owner", id));
-                    let owner = owner.transpose()?;
+                    let is_anonymous = is_anonymous_account(account);
+                    let account = account.id();
+                    let account = account.map(|id| text::encode_indexed("token account", id));
+                    let account = account.transpose()?;
                     let (quota, size) = (*self.quota.lock(), token.len());
                     let spill = sqlx::query(tasks::SPILL)
                         .bind(id)
                         .bind(token)
                         .bind(tasks::until(keep))
-                        .bind(&owner)
+                        .bind(&account)
                         .bind(column(size))
                         .bind(column(quota.bytes))
                         .bind(column(quota.total_for(is_anonymous)));
                     if self.execute(spill, size).await? == 0 {
-                        let owner = owner.as_deref().unwrap_or_default();
-                        return Err(self.quota_error(owner, 0, size).await);
+                        let account = account.as_deref().unwrap_or_default();
+                        return Err(self.quota_error(account, 0, size).await);
                     }
                     Ok(())
                 })
@@ -317,15 +318,19 @@ macro_rules! impl_store {
         }
 
         impl ReplayLog for $store {
-            fn begin<'a>(&'a self, key: &'a LogKey, keep: Retention) -> LogFuture<'a, RecordState> {
+            fn begin<'a>(
+                &'a self,
+                key: &'a LogKey,
+                retention: Retention,
+            ) -> LogFuture<'a, RecordState> {
                 run(async move {
                     let flow = key.flow();
                     let name = text::encode_indexed("record name", key.name())?;
                     let begin = sqlx::query(sql::BEGIN_RECORD)
                         .bind(&flow.as_bytes()[..])
                         .bind(&name)
-                        .bind(column(keep.until))
-                        .bind(column(keep.now));
+                        .bind(column(retention.until))
+                        .bind(column(retention.now));
                     if self.execute(begin, 0).await? > 0 {
                         return Ok(RecordState::Fresh);
                     }
