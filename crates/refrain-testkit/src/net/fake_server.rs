@@ -160,7 +160,7 @@ impl Events {
         self.event(&format!("data: {message}"));
     }
 
-    /// Sends an event as it is.
+    /// Sends the text of an event unchanged.
     pub fn event(&self, event: &str) {
         self.send(Ok(format!("{event}\n\n")));
     }

@@ -124,7 +124,12 @@ async fn once_never_runs_twice_after_a_crash() {
             if outcome.is_error() {
                 assert!(outcome.text().contains("interrupted"), "{}", outcome.text());
             } else {
-                assert_eq!(paid, 1, "it says it was paid, after {:?}", outcome.crash());
+                assert_eq!(
+                    paid,
+                    1,
+                    "the call succeeded without a payment after {:?}",
+                    outcome.crash()
+                );
             }
         })
         .crash_everywhere()
