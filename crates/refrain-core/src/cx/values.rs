@@ -18,10 +18,8 @@ impl Cx {
     /// ```
     pub fn now(&self) -> SystemTime {
         let source = &self.shared.env.source;
-        UNIX_EPOCH
-            + Duration::from_micros(
-                self.journaled_value(OperationKind::Now, || micros(source.now())),
-            )
+        let time = self.journaled_value(OperationKind::Now, || micros(source.now()));
+        UNIX_EPOCH + Duration::from_micros(time)
     }
 
     /// Returns a journaled random number: every round reads the same number at this point of the handler.

@@ -18,7 +18,7 @@ fn flow(world: &World, handler: &impl Fn(Cx) -> HandlerFuture) -> Flow {
 }
 
 /// Polls a flow until it waits.
-async fn until_it_waits(flow: &mut Flow) {
+async fn poll_until_pending(flow: &mut Flow) {
     for _ in 0..100 {
         let polled = poll_fn(|cx| Poll::Ready(flow.poll(cx))).await;
         match polled {
@@ -42,7 +42,7 @@ async fn expired_round_is_suspended_with_its_open_asks() {
         ok(hung? + n?.v)
     });
     let mut hanging = flow(&world, &with_ask);
-    until_it_waits(&mut hanging).await;
+    poll_until_pending(&mut hanging).await;
     let Event::Suspended(cut) = hanging.expire() else {
         panic!("it has an open ask")
     };
@@ -52,7 +52,7 @@ async fn expired_round_is_suspended_with_its_open_asks() {
     let without =
         handler(|cx| async move { cx.step("hangs", pending::<Result<i64, Error>>()).await });
     let mut hanging = flow(&world, &without);
-    until_it_waits(&mut hanging).await;
+    poll_until_pending(&mut hanging).await;
     let Event::Ended(End::Fault(fault)) = hanging.expire() else {
         panic!("there is nothing to ask")
     };
@@ -75,7 +75,7 @@ async fn expired_round_respects_the_limits() {
             ..limits.clone()
         };
         let mut hanging = flow(&world, &with_asks);
-        until_it_waits(&mut hanging).await;
+        poll_until_pending(&mut hanging).await;
         let Event::Ended(End::Fault(fault)) = hanging.expire() else {
             panic!("another round passes a limit")
         };
@@ -253,7 +253,7 @@ async fn cancelled_future_completes_at_the_end_of_the_round() {
         }
     });
     let mut hanging = flow(&world, &handler);
-    until_it_waits(&mut hanging).await;
+    poll_until_pending(&mut hanging).await;
     let task = kept.lock().unwrap().take().unwrap();
     assert!(!task.is_finished());
     drop(hanging);

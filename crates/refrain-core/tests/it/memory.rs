@@ -281,7 +281,7 @@ async fn explicit_handler_runs_again() {
 }
 
 /// A handler that sends its `Cx` to the test and then ends as instructed.
-fn gives_away(kept: &Arc<Mutex<Option<Cx>>>, asks: bool) -> impl Fn(Cx) -> HandlerFuture + use<> {
+fn exposes_cx(kept: &Arc<Mutex<Option<Cx>>>, asks: bool) -> impl Fn(Cx) -> HandlerFuture + use<> {
     handler_with(kept.clone(), move |cx, kept| async move {
         *kept.lock().unwrap() = Some(cx.clone());
         if asks {
@@ -292,7 +292,7 @@ fn gives_away(kept: &Arc<Mutex<Option<Cx>>>, asks: bool) -> impl Fn(Cx) -> Handl
 }
 
 /// Checks that every operation of a `Cx` fails after its call.
-async fn all_refused(cx: &Cx) {
+async fn assert_all_rejected(cx: &Cx) {
     let asked = cx.elicit::<Num>("late", "?").await;
     assert_eq!(
         asked.unwrap_err(),
@@ -349,16 +349,16 @@ async fn sleeping_task_does_not_outlive_its_call() {
 async fn cx_used_after_its_call_returns_an_error() {
     let (world, kept) = (World::new(), Arc::default());
     for in_memory in [false, true] {
-        let done = gives_away(&kept, false);
+        let done = exposes_cx(&kept, false);
         let mut flow = match in_memory {
             true => begin(&world, &done),
             false => Flow::new(world.env(), world.start(), &done),
         };
         out(&mut flow).await;
         let cx = kept.lock().unwrap().take().unwrap();
-        all_refused(&cx).await;
+        assert_all_rejected(&cx).await;
         // As in a spawned task that outlives the call.
-        tokio::spawn(async move { all_refused(&cx).await })
+        tokio::spawn(async move { assert_all_rejected(&cx).await })
             .await
             .unwrap();
     }
@@ -378,17 +378,17 @@ async fn cx_used_after_its_call_returns_an_error() {
             other => panic!("expected a failure, got {other:?}"),
         }
         let cx = kept.lock().unwrap().take().unwrap();
-        tokio::spawn(async move { all_refused(&cx).await })
+        tokio::spawn(async move { assert_all_rejected(&cx).await })
             .await
             .unwrap();
     }
     // A live call that is abandoned while it asks has ended as well.
-    let asks = gives_away(&kept, true);
+    let asks = exposes_cx(&kept, true);
     let mut flow = begin(&world, &asks);
     drop(published(&mut flow).await);
     flow.cancel();
     let cx = kept.lock().unwrap().take().unwrap();
-    tokio::spawn(async move { all_refused(&cx).await })
+    tokio::spawn(async move { assert_all_rejected(&cx).await })
         .await
         .unwrap();
 }
@@ -396,7 +396,7 @@ async fn cx_used_after_its_call_returns_an_error() {
 #[tokio::test]
 async fn cx_of_a_suspended_round_does_not_end_another_call() {
     let (world, kept) = (World::new(), Arc::default());
-    let first = world.first(&gives_away(&kept, true)).await;
+    let first = world.first(&exposes_cx(&kept, true)).await;
     assert_eq!(first.keys(), ["n"]);
     let cx: Cx = kept.lock().unwrap().take().unwrap();
     let other = handler_with(cx.clone(), |_, cx| async move {

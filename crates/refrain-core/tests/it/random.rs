@@ -8,7 +8,7 @@
 use crate::support::dice::runner;
 use crate::support::program::{Node, Trace, answer_at, expected_result, programs};
 use crate::support::random_case::{RandomCase, Trouble, check_history, path};
-use crate::support::{self, Round, RoundEnd, many_threads, message, num, one_thread};
+use crate::support::{Round, RoundEnd, answers_to, many_threads, num, one_thread};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ impl Case {
                     self.base.record_history(&trace);
                     self.journaled
                         .extend(trace.finished.lock().unwrap().iter().cloned());
-                    answers = support::answers_to(&asks, |_, ask| self.base.answer(path(ask)));
+                    answers = answers_to(&asks, |_, ask| self.base.answer(path(ask)));
                     token = Some(next);
                 }
                 RoundEnd::Done(result) => {
@@ -100,7 +100,7 @@ impl Case {
             }
             let mut keys = BTreeSet::new();
             for (key, ask) in asks {
-                let path = message(ask);
+                let path = path(ask);
                 if self.base.answered.contains(&path) {
                     return Err(format!("{path} was answered and asked again"));
                 }
@@ -136,13 +136,13 @@ async fn check_program(program: &Node, seed: u64, threads: bool) -> Result<(), S
         }
     }
     if program.is_plain() {
-        all_at_once(program, value).await?;
+        check_early_answers(program, value).await?;
     }
     Ok(())
 }
 
 /// If the first request contains all answers, there is one round.
-async fn all_at_once(program: &Node, value: Option<i64>) -> Result<(), String> {
+async fn check_early_answers(program: &Node, value: Option<i64>) -> Result<(), String> {
     let case = Case::new(program, 0, Trouble::None, false);
     let answers = program.asks("p").into_iter().map(|(name, path)| {
         let answer = answer_at(&path).map_or(json!({"action": "decline"}), num);

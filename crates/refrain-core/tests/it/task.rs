@@ -1,6 +1,6 @@
 //! Tasks: writes, rest, handing on.
 
-use crate::support::store::{Instance, Stop, Store, gate, noted, pass, run};
+use crate::support::store::{Instance, Stop, Store, gate, pass, run, write_line};
 use crate::support::{Book, Num, Switch, World, handler, handler_with, num};
 use futures_util::future::join;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -17,11 +17,11 @@ use tokio::sync::watch;
 async fn progress_is_written_before_a_step_starts() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let handler = handler_with(book.clone(), |cx, book| async move {
-        let a = cx.step("a", noted(&book, "a")).await?;
+        let a = cx.step("a", write_line(&book, "a")).await?;
         let drawn = cx.random();
-        let b = cx.step("b", noted(&book, "b")).await?;
+        let b = cx.step("b", write_line(&book, "b")).await?;
         cx.elicit::<Num>("n", "?").await?;
-        let c = cx.step("c", noted(&book, "c")).await?;
+        let c = cx.step("c", write_line(&book, "c")).await?;
         ok((a + b + c, drawn > 0))
     });
     let mut instance = Instance::new(&world, &store, &handler);
@@ -59,7 +59,7 @@ async fn spawned_step_waits_for_the_write_in_progress() {
         let spawned = cx.clone();
         tasks.spawn(async move {
             pass(&wait).await;
-            spawned.step("s", noted(&book, "s")).await
+            spawned.step("s", write_line(&book, "s")).await
         });
         cx.checkpoint("c", &1).await?;
         ok(tasks.join_next().await.unwrap()??)
@@ -91,7 +91,7 @@ fn ask_beside_a_step(
         };
         let asked = async {
             let n = cx.elicit::<Num>("n", "?").await?.v;
-            ok(n + cx.step("after", noted(&book, "after")).await? as i64)
+            ok(n + cx.step("after", write_line(&book, "after")).await? as i64)
         };
         let (slow, asked) = join(cx.step("slow", slow), asked).await;
         ok(slow? + asked?)
@@ -293,7 +293,7 @@ async fn checkpoint_does_not_use_a_step_name() {
         if cx.resume::<u32>("c")?.is_none() {
             cx.checkpoint("c", &1).await?;
         }
-        cx.step("", noted(&book, "nameless")).await?;
+        cx.step("", write_line(&book, "nameless")).await?;
         ok(cx.elicit::<Num>("n", "?").await?.v)
     });
     run(&world, &mut store, &handler).await.assert_at_rest();
@@ -303,21 +303,21 @@ async fn checkpoint_does_not_use_a_step_name() {
 }
 
 /// Lets other branches of the handler run.
-async fn come_round() {
-    let mut come = false;
-    let round = poll_fn(|task| {
-        if come {
+async fn yield_in_handler() {
+    let mut yielded = false;
+    let yields = poll_fn(|task| {
+        if yielded {
             return Poll::Ready(());
         }
-        come = true;
+        yielded = true;
         task.waker().wake_by_ref();
         Poll::Pending
     });
-    round.await;
+    yields.await;
 }
 
 /// Runs `branch` concurrently with a computation that is never at rest, until `branch` is done.
-async fn beside_a_computation<T>(
+async fn during_a_computation<T>(
     cx: &Cx,
     (first, checkpoints): (bool, bool),
     branch: impl Future<Output = Result<T>>,
@@ -331,7 +331,7 @@ async fn beside_a_computation<T>(
             if checkpoints {
                 cx.checkpoint("n", &n).await?;
             } else {
-                come_round().await;
+                yield_in_handler().await;
             }
         }
         ok(n)
@@ -354,8 +354,8 @@ async fn step_starts_during_a_busy_computation() {
         let (world, mut store, book) = (World::new(), Store::new(), Book::default());
         let handler = handler_with(book.clone(), |cx, book| async move {
             cx.random();
-            let step = cx.step("a", noted(&book, "a"));
-            beside_a_computation(&cx, order, step).await
+            let step = cx.step("a", write_line(&book, "a"));
+            during_a_computation(&cx, order, step).await
         });
         assert_eq!(run(&world, &mut store, &handler).await.out(), 1);
         assert_eq!(book.lines(), ["a"]);
@@ -368,7 +368,7 @@ async fn ask_is_published_during_a_busy_computation() {
         let (world, mut store) = (World::new(), Store::new());
         let handler = handler(move |cx| async move {
             let ask = async { ok(cx.elicit::<Num>("n", "?").await?.v) };
-            beside_a_computation(&cx, order, ask).await
+            during_a_computation(&cx, order, ask).await
         });
         let mut instance = Instance::new(&world, &store, &handler);
         while store.open.is_empty() {
@@ -388,13 +388,13 @@ async fn sleep_ends_during_a_busy_computation() {
         let sleep = async {
             let sleeps = FuturesUnordered::from_iter([cx.sleep(Duration::from_secs(5))]);
             let tick = async {
-                come_round().await;
+                yield_in_handler().await;
                 clock.advance(5);
             };
             join(sleeps.collect::<Vec<()>>(), tick).await;
             ok(1)
         };
-        beside_a_computation(&cx, (true, false), sleep).await
+        during_a_computation(&cx, (true, false), sleep).await
     });
     assert_eq!(run(&world, &mut store, &handler).await.out(), 1);
 }
@@ -409,10 +409,10 @@ async fn busy_instance_hands_on_a_task_with_its_asks() {
         let work = async {
             let one = async {
                 busy.0.store(true, SeqCst);
-                noted(&book, "one").await
+                write_line(&book, "one").await
             };
             let one = cx.step("one", one).await?;
-            ok(one + cx.step("two", noted(&book, "two")).await?)
+            ok(one + cx.step("two", write_line(&book, "two")).await?)
         };
         let (work, n) = join(work, cx.elicit::<Num>("n", "?")).await;
         let from = cx.resume::<i64>("c")?.unwrap_or(0);

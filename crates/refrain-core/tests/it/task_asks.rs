@@ -1,6 +1,6 @@
 //! Asks of tasks: keys, publication, withdrawal, answers.
 
-use crate::support::store::{self, Instance, Stop, Store, env, gate, noted, pass, run};
+use crate::support::store::{self, Instance, Stop, Store, env, gate, pass, run, write_line};
 use crate::support::{Book, NOON, Num, World, assert_contains, handler, handler_with, num};
 use futures_util::future::{Either, join, join_all, select};
 use refrain_core::{AfterWrite, AskError, Cx, Event, Outcome, ok};
@@ -216,8 +216,8 @@ async fn asks_of_an_earlier_run_are_withdrawn_at_rest() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let asks = |names: &'static [&'static str], book: &Book| {
         handler_with(book.clone(), move |cx, book| async move {
-            cx.step("a", noted(&book, "a")).await?;
-            cx.step("b", noted(&book, "b")).await?;
+            cx.step("a", write_line(&book, "a")).await?;
+            cx.step("b", write_line(&book, "b")).await?;
             join_all(names.iter().map(|name| cx.elicit::<Num>(*name, "?"))).await;
             ok(1)
         })
@@ -246,7 +246,7 @@ async fn asks_of_an_earlier_run_are_withdrawn_at_rest() {
 }
 
 /// Asks `n`, and `m` after a gate.
-fn behind_a_gate(
+fn asks_around_a_gate(
     wait: &watch::Receiver<bool>,
 ) -> impl Fn(Cx) -> refrain_core::HandlerFuture + use<> {
     handler_with(wait.clone(), |cx, wait| async move {
@@ -267,7 +267,7 @@ fn behind_a_gate(
 async fn ask_after_a_foreign_future_keeps_its_key() {
     let (world, mut store) = (World::new(), Store::new());
     let (go, wait) = gate();
-    let handler = behind_a_gate(&wait);
+    let handler = asks_around_a_gate(&wait);
     go.send(true).unwrap();
     run(&world, &mut store, &handler).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["m", "n"]);
@@ -298,7 +298,7 @@ async fn ask_after_a_foreign_future_keeps_its_key() {
 async fn task_suspended_during_a_foreign_future_rests() {
     let (world, mut store) = (World::new(), Store::new());
     let (_go, wait) = gate();
-    let handler = behind_a_gate(&wait);
+    let handler = asks_around_a_gate(&wait);
     let mut instance = Instance::new(&world, &store, &handler);
     instance.run(&mut store).await;
     let write = instance.flow.suspend();
@@ -430,7 +430,7 @@ async fn ask_open_at_detach_gets_a_key_of_the_task() {
     let handler = handler_with(book.clone(), |cx, book| async move {
         let (n, detached) = join(cx.elicit::<Num>("n", "?"), cx.detach()).await;
         detached?;
-        ok(n?.v + cx.step("a", noted(&book, "a")).await? as i64)
+        ok(n?.v + cx.step("a", write_line(&book, "a")).await? as i64)
     });
     let mut instance = Instance::with(env(&world), world.start(), &handler);
     assert!(matches!(instance.event().await, Some(Event::Detach)));

@@ -1,6 +1,6 @@
 //! Detaching, sleeping and retrying.
 
-use crate::support::store::{Instance, Stop, Store, env, gate, noted, pass, run, second};
+use crate::support::store::{Instance, Stop, Store, at_second, env, gate, pass, run, write_line};
 use crate::support::{Book, NOON, Num, World, handler, handler_with, num};
 use futures_util::future::{Either, join, select};
 use refrain_core::{Error, ErrorKind, Event, MemoryReplayLog, ok};
@@ -15,9 +15,9 @@ async fn sleep_ends_on_time_on_any_instance() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let handler = handler_with(book.clone(), |cx, book| async move {
         cx.sleep(Duration::from_secs(60)).await;
-        cx.step("a", noted(&book, "a")).await?;
+        cx.step("a", write_line(&book, "a")).await?;
         cx.sleep(Duration::from_secs(60)).await;
-        cx.step("b", noted(&book, "b")).await?;
+        cx.step("b", write_line(&book, "b")).await?;
         ok(1)
     });
     let wake = |stop: &Stop| match stop {
@@ -29,29 +29,29 @@ async fn sleep_ends_on_time_on_any_instance() {
     };
     assert_eq!(
         wake(&run(&world, &mut store, &handler).await),
-        Some(second(60))
+        Some(at_second(60))
     );
     world.clock.advance(59);
     assert_eq!(
         wake(&run(&world, &mut store, &handler).await),
-        Some(second(60))
+        Some(at_second(60))
     );
     world.clock.advance(11);
     let mut instance = Instance::new(&world, &store, &handler);
     let stop = instance.run(&mut store).await;
     assert_eq!(
         wake(&stop),
-        Some(second(130)),
+        Some(at_second(130)),
         "the second sleep began at 70"
     );
-    assert_eq!(instance.flow.wake_at(), Some(second(130)));
+    assert_eq!(instance.flow.wake_at(), Some(at_second(130)));
     assert_eq!(book.lines(), ["a"]);
     // An instance whose clock is behind does not repeat a sleep.
     drop(instance);
     world.clock.set(NOON);
     assert_eq!(
         wake(&run(&world, &mut store, &handler).await),
-        Some(second(130))
+        Some(at_second(130))
     );
     // An instance that kept it in memory continues at that time.
     let mut instance = Instance::new(&world, &store, &handler);
@@ -82,7 +82,7 @@ async fn concurrent_sleeps_wake_at_the_first_end() {
         else {
             panic!("expected rest, got {stop:?}");
         };
-        assert_eq!(time, second(wake));
+        assert_eq!(time, at_second(wake));
     }
     world.clock.set(NOON + 61);
     assert_eq!(run(&world, &mut store, &handler).await.out(), 51);
@@ -147,7 +147,7 @@ async fn race_of_sleep_and_ask_is_decided_by_the_first_write() {
 async fn retryable_step_ends_the_attempt_without_an_entry() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let handler = handler_with(book.clone(), |cx, book| async move {
-        cx.step("a", noted(&book, "a")).await?;
+        cx.step("a", write_line(&book, "a")).await?;
         let tries = book.count("b");
         let work = async {
             book.write("b");
@@ -186,7 +186,7 @@ async fn progress_before_a_retry_is_written_first() {
             };
             let work = async {
                 tokio::task::yield_now().await;
-                noted(&book, "done").await
+                write_line(&book, "done").await
             };
             let work = cx.step("done", work);
             if by_a_step {
@@ -217,7 +217,7 @@ async fn progress_before_a_retry_is_written_first() {
 async fn progress_before_a_panic_is_written_first() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let handler = handler_with(book.clone(), |cx, book| async move {
-        let done = cx.step("done", noted(&book, "done")).await?;
+        let done = cx.step("done", write_line(&book, "done")).await?;
         book.write("tried");
         assert!(book.count("tried") > 1, "not yet");
         ok(done)
@@ -237,7 +237,7 @@ async fn failed_attempt_keeps_its_asks_published() {
     let (go, wait) = gate();
     let handler = handler_with((book.clone(), wait), |cx, (book, wait)| async move {
         let work = async {
-            let done = cx.step("done", noted(&book, "done")).await?;
+            let done = cx.step("done", write_line(&book, "done")).await?;
             pass(&wait).await;
             cx.random();
             book.write("tried");
@@ -298,7 +298,7 @@ async fn detach_keeps_the_running_handler() {
     let handler = handler_with((book.clone(), wait), |cx, (book, wait)| async move {
         book.write(format!("begins as a task: {}", cx.is_task()));
         let n = cx.elicit::<Num>("n", "?").await?.v;
-        let a = cx.step("a", noted(&book, "a")).await?;
+        let a = cx.step("a", write_line(&book, "a")).await?;
         let slow = async {
             book.write("slow begins");
             pass(&wait).await;
@@ -307,7 +307,7 @@ async fn detach_keeps_the_running_handler() {
         let (slow, detached) = join(cx.step("slow", slow), cx.detach()).await;
         detached?;
         book.write("detached");
-        let b = cx.step("b", noted(&book, "b")).await?;
+        let b = cx.step("b", write_line(&book, "b")).await?;
         let m = cx.elicit::<Num>("m", "?").await?.v;
         ok(n + m + slow? + (a + b) as i64)
     });

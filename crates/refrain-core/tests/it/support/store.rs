@@ -345,7 +345,7 @@ pub(crate) async fn run(
 }
 
 /// Writes a line and returns its length.
-pub(crate) async fn noted(book: &Book, line: &str) -> Result<usize> {
+pub(crate) async fn write_line(book: &Book, line: &str) -> Result<usize> {
     book.write(line);
     ok(line.len())
 }
@@ -359,6 +359,6 @@ pub(crate) async fn pass(gate: &watch::Receiver<bool>) {
     gate.clone().wait_for(|open| *open).await.unwrap();
 }
 
-pub(crate) fn second(after: u64) -> SystemTime {
+pub(crate) fn at_second(after: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(NOON + after)
 }
