@@ -2,13 +2,13 @@
 
 use super::support::{
     HOUR, UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_created, assert_failed,
-    assert_late_failures_are_reported, assert_unavailable, claim, commit, create_leased, new_task,
+    assert_late_failures_are_reported, assert_newer_schema, assert_unavailable, claim, commit,
+    create_leased, new_task,
 };
 use refrain_core::Principal;
 use refrain_store::test_postgres::TestPostgres;
 use refrain_store::{
-    Commit, Creation, Hint, NewTask, Next, OpenStoreError, PgStore, Store, StoredStatus, contract,
-    open,
+    Commit, Creation, Hint, NewTask, Next, PgStore, Store, StoredStatus, contract, open,
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use std::sync::Arc;
@@ -141,17 +141,7 @@ async fn newer_schema_is_not_changed() {
         .execute(&mut connect(&url).await)
         .await
         .unwrap();
-    let error = PgStore::open(&url).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            OpenStoreError::Newer {
-                found: 99,
-                known: 6
-            }
-        ),
-        "{error}"
-    );
+    assert_newer_schema(&PgStore::open(&url).await.unwrap_err());
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use super::support::{
     UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_created,
-    assert_late_failures_are_reported, assert_unavailable, create_leased, new_task,
+    assert_late_failures_are_reported, assert_newer_schema, assert_unavailable, create_leased,
+    new_task,
 };
 use refrain_store::{Creation, OpenStoreError, SqliteStore, Store, StoreError, contract};
 use sqlx::{Connection, SqliteConnection};
@@ -133,19 +134,7 @@ async fn newer_schema_is_not_changed() {
         .execute(&mut connect(&path).await)
         .await
         .unwrap();
-    let error = SqliteStore::open(&path).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            OpenStoreError::Newer {
-                found: 99,
-                known: 6
-            }
-        ),
-        "{error}"
-    );
-    let message = error.to_string();
-    assert!(message.contains("version 99"), "{message}");
+    assert_newer_schema(&SqliteStore::open(&path).await.unwrap_err());
 }
 
 #[cfg(unix)]

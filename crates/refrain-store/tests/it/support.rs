@@ -2,8 +2,8 @@
 
 use refrain_core::{FlowId, Principal};
 use refrain_store::{
-    Claim, ClaimedTask, Commit, Creation, Lease, NewTask, Next, Quota, Store, StoreError, TaskId,
-    TaskStore,
+    Claim, ClaimedTask, Commit, Creation, Lease, NewTask, Next, OpenStoreError, Quota, Store,
+    StoreError, TaskId, TaskStore,
 };
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -84,6 +84,16 @@ pub(crate) fn commit(next: Next) -> Commit {
         next,
         ..Commit::default()
     }
+}
+
+/// Checks the error of opening a store whose schema has version 99.
+#[track_caller]
+pub(crate) fn assert_newer_schema(error: &OpenStoreError) {
+    let OpenStoreError::Newer { found, known } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!((*found, *known), (99, 6));
+    assert!(error.to_string().contains("version 99"), "{error}");
 }
 
 /// Claims all tasks that are due.
