@@ -46,17 +46,7 @@ impl Case {
                 .world
                 .request(&handler, token.as_deref(), &answers, crash)
                 .await;
-            println!(
-                "round {:?} crash {crash:?}: {:?} seen {:?} started {:?} fin {:?}",
-                token.as_ref().map(String::len),
-                match &round.end {
-                    RoundEnd::Asked { asks, shed, .. } => format!("{} {shed}", asks.len()),
-                    o => format!("{o:?}"),
-                },
-                trace.seen.lock().unwrap(),
-                trace.started.lock().unwrap(),
-                trace.finished.lock().unwrap()
-            );
+            println!("crash {crash:?}, end {:?}, {trace:?}", round.end);
             self.check(&round, &trace)?;
             match round.end {
                 RoundEnd::Crashed => {}
@@ -114,9 +104,8 @@ impl Case {
 }
 
 async fn check_program(program: &Node, seed: u64, threads: bool) -> Result<(), String> {
-    let racing = program.is_racing();
     let mut expected = BTreeSet::new();
-    let value = (!racing).then(|| expected_result(program, "p", &mut expected));
+    let value = (!program.is_racing()).then(|| expected_result(program, "p", &mut expected));
     for trouble in [Trouble::None, Trouble::Much] {
         let mut case = Case::new(program, seed, trouble, threads);
         let result = case
