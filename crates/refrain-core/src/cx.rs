@@ -112,13 +112,7 @@ impl Cx {
         message: impl Into<Cow<'static, str>>,
     ) -> AskFuture<'_, T> {
         let question = Question::form(message.into(), T::form());
-        AskFuture::new(
-            self,
-            OperationKind::Form,
-            name.into(),
-            question,
-            ask::accepted::<T>,
-        )
+        AskFuture::new(self, name.into(), question, ask::decode_accepted)
     }
 
     /// Asks for a form and returns the outcome, so that the handler can react to a decline or a cancel.
@@ -140,13 +134,7 @@ impl Cx {
         message: impl Into<Cow<'static, str>>,
     ) -> AskFuture<'_, Answer<T>> {
         let question = Question::form(message.into(), T::form());
-        AskFuture::new(
-            self,
-            OperationKind::Form,
-            name.into(),
-            question,
-            ask::outcome::<T>,
-        )
+        AskFuture::new(self, name.into(), question, ask::decode_outcome)
     }
 
     /// Asks for a form that is built at run time and returns the outcome.
@@ -171,13 +159,7 @@ impl Cx {
         form: &Form,
     ) -> AskFuture<'_, Answer<serde_json::Value>> {
         let question = Question::form(message.into(), form);
-        AskFuture::new(
-            self,
-            OperationKind::Form,
-            name.into(),
-            question,
-            ask::outcome,
-        )
+        AskFuture::new(self, name.into(), question, ask::decode_outcome)
     }
 
     /// Asks the user to open a URL, and waits until `done` confirms that the action there is complete.
@@ -234,7 +216,7 @@ impl Cx {
         url: String,
     ) -> AskFuture<'_, ()> {
         let question = Question::Url { message, url };
-        AskFuture::new(self, OperationKind::Url, name, question, ask::consent)
+        AskFuture::new(self, name, question, ask::decode_consent)
     }
 
     /// Asks the client's model. Parameters that fail [`SamplingParams::check`] are a fault.
@@ -260,7 +242,7 @@ impl Cx {
         }
         params.drop_undeclared(self.shared.env.capabilities);
         let question = Question::Sampling(Box::new(params));
-        AskFuture::new(self, OperationKind::Sampling, name, question, ask::sampled)
+        AskFuture::new(self, name, question, ask::decode_sampling)
     }
 
     /// Asks for the client's roots.
@@ -274,13 +256,7 @@ impl Cx {
     /// ```
     #[track_caller]
     pub fn roots(&self, name: impl Into<Cow<'static, str>>) -> AskFuture<'_, Vec<Root>> {
-        AskFuture::new(
-            self,
-            OperationKind::Roots,
-            name.into(),
-            Question::Roots,
-            ask::roots,
-        )
+        AskFuture::new(self, name.into(), Question::Roots, ask::decode_roots)
     }
 
     /// Runs `work` and journals its value: later rounds read the value and drop `work` unpolled.
@@ -372,7 +348,7 @@ impl Cx {
         let log = env.replay_log.clone();
         let retention = Retention::for_flow(env.source.unix_seconds(), shared.lock().deadline);
         StepFuture::new(self, OperationKind::Once, name.into(), |key| {
-            let key = LogKey::once(shared.flow, &key.unique());
+            let key = LogKey::once(shared.flow, &key.unique_name());
             step::at_most_once(log, retention, key, work)
         })
     }

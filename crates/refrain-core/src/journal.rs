@@ -3,7 +3,7 @@
 //! The key of an entry consists of scope, kind and name, and an ordinal that counts the uses of that name. Entries are in
 //! the order in which they were delivered to the handler.
 
-use crate::Form;
+use crate::AskError;
 use refrain_wire::{Action, AskKind, ElicitAnswer, Traceparent};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -57,10 +57,13 @@ pub(crate) enum OperationKind {
     Roots,
     Step,
     Once,
+    /// The check of a URL ask.
     Check,
     Now,
     Random,
+    /// The time at which a sleep ends.
     Sleep,
+    /// The end of a sleep.
     Woke,
 }
 
@@ -121,7 +124,7 @@ impl EntryKey {
     }
 
     /// A string that is unique among the keys of one kind.
-    pub(crate) fn unique(&self) -> String {
+    pub(crate) fn unique_name(&self) -> String {
         let (name, ordinal) = (&self.name, self.ordinal);
         match &self.scope {
             Some(scope) => format!("{}:{scope}/{name}#{ordinal}", scope.len()),
@@ -130,8 +133,8 @@ impl EntryKey {
         }
     }
 
-    /// The key as `scope/name#ordinal`, for messages. The ordinal 1 is omitted.
-    pub(crate) fn full(&self) -> String {
+    /// The key as `scope/name#ordinal`, for messages and the wire. The ordinal 1 is omitted.
+    pub(crate) fn qualified_name(&self) -> String {
         let mut full = match &self.scope {
             Some(scope) => format!("{scope}/{}", self.name),
             None => self.name.to_string(),
@@ -160,6 +163,13 @@ impl StoredOutcome {
     }
 }
 
+impl From<&AskError> for StoredOutcome {
+    fn from(error: &AskError) -> Self {
+        let json = serde_json::to_string(error).expect("an AskError serializes to JSON");
+        Self::Failure(json.into())
+    }
+}
+
 /// The journal entry of an operation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
@@ -172,7 +182,7 @@ pub(crate) struct Entry {
     pub(crate) delivered: bool,
     /// Whether the answer was rejected. The entry stays until the round ends, to keep the indices valid.
     #[serde(skip)]
-    pub(crate) void: bool,
+    pub(crate) rejected: bool,
     /// The parsed answer, if it arrived in this round.
     #[serde(skip)]
     pub(crate) parsed: Option<ParsedElicitation>,
@@ -204,7 +214,7 @@ impl Entry {
             fingerprint,
             outcome,
             delivered: false,
-            void: false,
+            rejected: false,
             parsed: None,
         }
     }
@@ -242,9 +252,10 @@ pub(crate) struct Checkpoint {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Journal {
     pub(crate) round: u32,
+    /// How often the flow was handed on.
     pub(crate) sheds: u32,
-    /// The open asks; empty while the flow runs.
-    pub(crate) asked: Vec<PendingAsk>,
+    /// Empty while the flow runs.
+    pub(crate) open_asks: Vec<PendingAsk>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) rejections: Vec<Rejections>,
     pub(crate) checkpoints: Vec<Checkpoint>,
@@ -253,7 +264,7 @@ pub(crate) struct Journal {
     /// The trace context of the first round.
     pub(crate) trace: Option<Traceparent>,
     /// In a task, all wire keys used so far.
-    pub(crate) used: Vec<Box<str>>,
+    pub(crate) used_wire_keys: Vec<Box<str>>,
 }
 
 /// The state of a flow between two rounds, from which it can be resumed.
@@ -271,12 +282,12 @@ impl Snapshot {
             round: 1,
             ..Journal::default()
         };
-        Self::without_void(flow, deadline, journal)
+        Self::without_rejected(flow, deadline, journal)
     }
 
     /// Makes the snapshot of a running flow, without rejected answers.
-    pub(crate) fn without_void(flow: FlowId, deadline: u64, mut journal: Journal) -> Self {
-        journal.entries.retain(|entry| !entry.void);
+    pub(crate) fn without_rejected(flow: FlowId, deadline: u64, mut journal: Journal) -> Self {
+        journal.entries.retain(|entry| !entry.rejected);
         Self {
             flow,
             deadline,
@@ -302,7 +313,7 @@ impl Snapshot {
 
     /// Returns the wire keys of the open asks.
     pub fn open_keys(&self) -> impl Iterator<Item = &str> {
-        self.journal.asked.iter().map(|ask| &*ask.wire_key)
+        self.journal.open_asks.iter().map(|ask| &*ask.wire_key)
     }
 
     /// Returns the number of journal entries.
@@ -325,7 +336,7 @@ impl Snapshot {
         } = &self.journal;
         let entries = entries
             .iter()
-            .map(|e| (e.key.full(), e.outcome.json().len()));
+            .map(|e| (e.key.qualified_name(), e.outcome.json().len()));
         let checkpoints = checkpoints
             .iter()
             .map(|s| (format!("checkpoint {}", s.name), s.json.len()));
@@ -401,11 +412,6 @@ pub struct Claims<'a> {
     pub expires: u64,
     /// The version of the tool that sealed the token.
     pub version: &'a str,
-}
-
-/// The fingerprint of an ask's schema, or 0 without a schema.
-pub(crate) fn fingerprint(form: Option<&Form>) -> u64 {
-    form.map_or(0, Form::fingerprint)
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ pub enum LogError {
 /// The future of an operation of the replay log.
 pub type LogFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send + 'a>>;
 
-/// How long a record is kept, in seconds since 1970.
+/// The time span for which a record is retained, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// The current time.
@@ -168,8 +168,8 @@ impl MemoryReplayLog {
             let expired = first.remove();
             records.by_key.remove(&expired);
         }
-        if let Some(known) = records.by_key.get(key) {
-            let value = known.value.clone();
+        if let Some(record) = records.by_key.get(key) {
+            let value = record.value.clone();
             return Ok(value.map_or(RecordState::Begun, RecordState::Done));
         }
         let capacity = self.capacity.unwrap_or(Self::CAPACITY);

@@ -42,18 +42,19 @@ use std::time::Duration;
 use strum::{Display, IntoStaticStr, VariantArray};
 
 /// Up to this size, a token is encrypted and decrypted in a buffer on the stack.
-const SMALL: usize = 1024;
+const STACK_BUFFER: usize = 1024;
 /// The first byte of the binding of stored data. It is the same for all ciphers.
 const AT_REST: u8 = 129;
-const SALT: usize = 16;
-const HEADER: usize = 1 + 4 + SALT + NONCE_LEN;
-const TAG: usize = 16;
+const SALT_LEN: usize = 16;
+/// Version, key id, salt and nonce.
+const HEADER_LEN: usize = 1 + 4 + SALT_LEN + NONCE_LEN;
+const TAG_LEN: usize = 16;
 /// The maximum number of nonces per salt.
 const MAX_SALT_TOKENS: u64 = 1 << 24;
 /// The maximum age of a salt in seconds.
 const MAX_SALT_AGE: u64 = 900;
 /// The capacity of the cache of derived keys.
-const DERIVED_KEYS: usize = 1024;
+const MAX_CACHED_KEYS: usize = 1024;
 
 /// A kind of sealed data.
 #[derive(Clone, Copy)]
@@ -163,37 +164,37 @@ pub enum SealError {
 pub struct Sealer {
     options: SealerOptions,
     source: Arc<dyn Source>,
-    ring: RwLock<Ring>,
+    keys: RwLock<SealerKeys>,
 }
 
-struct Ring {
-    keys: KeyRing,
-    minter: Arc<Minter>,
-    /// Cached keys of other salts: of other instances, and earlier ones of this instance. Only valid tokens add to the cache.
-    derived: HashMap<DerivedKey, Arc<LessSafeKey>>,
+struct SealerKeys {
+    ring: KeyRing,
+    sealing: Arc<SealingKey>,
+    /// Keys of other salts: of other instances, and earlier ones of this instance. Only valid tokens add to the cache.
+    cache: HashMap<KeyParams, Arc<LessSafeKey>>,
 }
 
-/// The parameters from which a key is derived.
+/// Selects the ring key, the salt and the cipher of a derived key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct DerivedKey {
+struct KeyParams {
     key_id: KeyId,
-    salt: [u8; SALT],
+    salt: [u8; SALT_LEN],
     cipher: Cipher,
 }
 
-impl Ring {
-    fn new(keys: KeyRing, source: &dyn Source) -> Self {
+impl SealerKeys {
+    fn new(ring: KeyRing, source: &dyn Source) -> Self {
         Self {
-            minter: Minter::new(keys.minting(), source),
-            keys,
-            derived: HashMap::new(),
+            sealing: SealingKey::new(ring.minting(), source),
+            ring,
+            cache: HashMap::new(),
         }
     }
 }
 
-/// The key that this instance seals with, under its current salt.
-struct Minter {
-    derived: DerivedKey,
+/// The derived key that this instance seals with until its salt is exhausted.
+struct SealingKey {
+    params: KeyParams,
     key: Arc<LessSafeKey>,
     /// Only for flow ids.
     flow_key: LessSafeKey,
@@ -201,18 +202,18 @@ struct Minter {
     created: u64,
 }
 
-impl Minter {
+impl SealingKey {
     fn new(key: &RingKey, source: &dyn Source) -> Arc<Self> {
-        let mut salt = [0; SALT];
+        let mut salt = [0; SALT_LEN];
         source.fill(&mut salt);
-        let derived = DerivedKey {
+        let params = KeyParams {
             key_id: key.id,
             salt,
             cipher: Cipher::GcmSiv,
         };
         Arc::new(Self {
-            derived,
-            key: Arc::new(derived.derive(key)),
+            params,
+            key: Arc::new(params.derive(key)),
             flow_key: derive(key, &salt, b"refrain flow id v1", &AES_256_GCM_SIV),
             counter: AtomicU64::new(0),
             created: source.unix_seconds(),
@@ -250,7 +251,7 @@ impl Minter {
 
 fn derive(
     key: &RingKey,
-    salt: &[u8; SALT],
+    salt: &[u8; SALT_LEN],
     label: &[u8],
     algorithm: &'static Algorithm,
 ) -> LessSafeKey {
@@ -262,7 +263,7 @@ fn derive(
     LessSafeKey::new(UnboundKey::from(okm))
 }
 
-impl DerivedKey {
+impl KeyParams {
     fn derive(&self, key: &RingKey) -> LessSafeKey {
         match self.cipher {
             Cipher::GcmSiv => derive(key, &self.salt, b"refrain token v2", &AES_256_GCM_SIV),
@@ -281,12 +282,11 @@ impl std::fmt::Debug for Sealer {
 
 impl Sealer {
     /// Makes a sealer that seals with the ring's minting key.
-    pub fn new(keys: KeyRing, options: SealerOptions, source: Arc<dyn Source>) -> Self {
-        let ring = RwLock::new(Ring::new(keys, &*source));
+    pub fn new(ring: KeyRing, options: SealerOptions, source: Arc<dyn Source>) -> Self {
         Self {
             options,
+            keys: RwLock::new(SealerKeys::new(ring, &*source)),
             source,
-            ring,
         }
     }
 
@@ -296,9 +296,9 @@ impl Sealer {
     }
 
     /// Replaces the key ring. Tokens of removed keys are rejected from now on.
-    pub fn reload(&self, keys: KeyRing) {
-        let ring = Ring::new(keys, &*self.source);
-        *self.ring.write() = ring;
+    pub fn reload(&self, ring: KeyRing) {
+        let keys = SealerKeys::new(ring, &*self.source);
+        *self.keys.write() = keys;
     }
 
     /// Returns the binding of a call's tokens.
@@ -317,33 +317,33 @@ impl Sealer {
         let now = self.source.unix_seconds();
         let flow = match call_id {
             Some(call_id) => binding.flow_of_call(call_id),
-            None => self.minter(now).flow_id(now, binding),
+            None => self.sealing_key(now).flow_id(now, binding),
         };
         Snapshot::first(flow, now.saturating_add(self.options.flow_ttl.as_secs()))
     }
 
-    fn minter(&self, now: u64) -> Arc<Minter> {
+    fn sealing_key(&self, now: u64) -> Arc<SealingKey> {
         {
-            let ring = self.ring.read();
-            if !ring.minter.is_exhausted(now) {
-                return ring.minter.clone();
+            let keys = self.keys.read();
+            if !keys.sealing.is_exhausted(now) {
+                return keys.sealing.clone();
             }
         }
-        let mut ring = self.ring.write();
-        if ring.minter.is_exhausted(now) {
-            ring.minter = Minter::new(ring.keys.minting(), &*self.source);
+        let mut keys = self.keys.write();
+        if keys.sealing.is_exhausted(now) {
+            keys.sealing = SealingKey::new(keys.ring.minting(), &*self.source);
         }
-        ring.minter.clone()
+        keys.sealing.clone()
     }
 
     /// Seals bytes for a store. They open only with the same `context`, such as the key of the record.
     pub fn seal_bytes(&self, context: &[u8], content: &[u8]) -> Vec<u8> {
-        let (minter, header) = self.header(SealFormat::AtRest, self.source.unix_seconds());
-        let mut bytes = Vec::with_capacity(HEADER + content.len() + TAG);
+        let (sealing, header) = self.header(SealFormat::AtRest, self.source.unix_seconds());
+        let mut bytes = Vec::with_capacity(HEADER_LEN + content.len() + TAG_LEN);
         bytes.extend_from_slice(&header);
         bytes.extend_from_slice(content);
-        bytes.extend_from_slice(&[0; TAG]);
-        seal_in_place(&minter, &header, &at_rest(context), &mut bytes);
+        bytes.extend_from_slice(&[0; TAG_LEN]);
+        seal_in_place(&sealing, &header, &at_rest(context), &mut bytes);
         bytes
     }
 
@@ -352,25 +352,25 @@ impl Sealer {
         let length = self
             .unseal(SealFormat::AtRest, &at_rest(context), &mut sealed)?
             .len();
-        sealed.drain(..HEADER);
+        sealed.drain(..HEADER_LEN);
         sealed.truncate(length);
         Ok(sealed)
     }
 
-    /// Returns the minter and the header of its next token.
-    fn header(&self, format: SealFormat, now: u64) -> (Arc<Minter>, [u8; HEADER]) {
-        let minter = self.minter(now);
-        let mut header = [0; HEADER];
-        let DerivedKey {
+    /// Returns the current sealing key and the header of its next token.
+    fn header(&self, format: SealFormat, now: u64) -> (Arc<SealingKey>, [u8; HEADER_LEN]) {
+        let sealing = self.sealing_key(now);
+        let mut header = [0; HEADER_LEN];
+        let KeyParams {
             key_id,
             salt,
             cipher,
-        } = minter.derived;
+        } = sealing.params;
         header[0] = format.version(cipher);
         header[1..5].copy_from_slice(key_id.as_bytes());
-        header[5..5 + SALT].copy_from_slice(&salt);
-        header[5 + SALT..].copy_from_slice(&minter.next_nonce(now));
-        (minter, header)
+        header[5..5 + SALT_LEN].copy_from_slice(&salt);
+        header[5 + SALT_LEN..].copy_from_slice(&sealing.next_nonce(now));
+        (sealing, header)
     }
 
     /// Opens sealed bytes in place and returns the content.
@@ -380,21 +380,21 @@ impl Sealer {
         binding: &[u8],
         bytes: &'a mut [u8],
     ) -> Result<&'a [u8], OpenError> {
-        let header: [u8; HEADER] = bytes
-            .get(..HEADER)
+        let header: [u8; HEADER_LEN] = bytes
+            .get(..HEADER_LEN)
             .and_then(|header| header.try_into().ok())
             .ok_or(OpenError::Length)?;
-        let derived = DerivedKey {
+        let params = KeyParams {
             cipher: format.cipher(header[0]).ok_or(OpenError::Version)?,
             key_id: KeyId::from_slice(&header[1..5]),
-            salt: header[5..5 + SALT].try_into().unwrap_or([0; SALT]),
+            salt: header[5..5 + SALT_LEN].try_into().unwrap_or([0; SALT_LEN]),
         };
-        let (key, cached) = self.key_for(&derived)?;
+        let (key, cached) = self.key_for(&params)?;
         let plain = key
-            .open_in_place(nonce(&header), Aad::from(binding), &mut bytes[HEADER..])
+            .open_in_place(nonce(&header), Aad::from(binding), &mut bytes[HEADER_LEN..])
             .map_err(|_| OpenError::Seal)?;
         if !cached {
-            self.cache_key(derived, key.clone());
+            self.cache_key(params, key.clone());
         }
         Ok(plain)
     }
@@ -423,22 +423,22 @@ impl Sealer {
             expires: now.saturating_add(self.options.ttl.as_secs()),
             version,
         };
-        let (minter, header) = self.header(SealFormat::Token, now);
-        let mut small = [0; SMALL];
+        let (sealing, header) = self.header(SealFormat::Token, now);
+        let mut small = [0; STACK_BUFFER];
         let mut large;
-        let journal = &mut small[HEADER..SMALL - TAG];
+        let journal = &mut small[HEADER_LEN..STACK_BUFFER - TAG_LEN];
         let sealed = match snapshot.encode_to_slice(&claims, journal) {
             Some(length) => {
-                small[..HEADER].copy_from_slice(&header);
-                &mut small[..HEADER + length + TAG]
+                small[..HEADER_LEN].copy_from_slice(&header);
+                &mut small[..HEADER_LEN + length + TAG_LEN]
             }
             None => {
-                large = snapshot.encode(&claims, &header, TAG);
-                large.extend_from_slice(&[0; TAG]);
+                large = snapshot.encode(&claims, &header, TAG_LEN);
+                large.extend_from_slice(&[0; TAG_LEN]);
                 &mut large[..]
             }
         };
-        seal_in_place(&minter, &header, binding.as_bytes(), sealed);
+        seal_in_place(&sealing, &header, binding.as_bytes(), sealed);
         let size = sealed.len().div_ceil(3) * 4;
         if size > limit {
             let largest = snapshot
@@ -465,12 +465,12 @@ impl Sealer {
 
     /// Like [`open`](Self::open) without a length limit, for a token that the server stored.
     pub fn open_any_length(&self, binding: &Binding, token: &str) -> Result<Snapshot, OpenError> {
-        if token.len() < (HEADER + TAG) * 4 / 3 {
+        if token.len() < (HEADER_LEN + TAG_LEN) * 4 / 3 {
             return Err(OpenError::Length);
         }
-        let mut small = [0; SMALL];
+        let mut small = [0; STACK_BUFFER];
         let mut large;
-        let sealed = if token.len() <= SMALL {
+        let sealed = if token.len() <= STACK_BUFFER {
             let length = URL_SAFE_NO_PAD.decode_slice(token, &mut small);
             &mut small[..length.map_err(|_| OpenError::Encoding)?]
         } else {
@@ -499,27 +499,27 @@ impl Sealer {
     }
 
     /// Returns the key of a token, and whether it was cached.
-    fn key_for(&self, derived: &DerivedKey) -> Result<(Arc<LessSafeKey>, bool), OpenError> {
-        let ring = self.ring.read();
-        if ring.minter.derived == *derived {
-            return Ok((ring.minter.key.clone(), true));
+    fn key_for(&self, params: &KeyParams) -> Result<(Arc<LessSafeKey>, bool), OpenError> {
+        let keys = self.keys.read();
+        if keys.sealing.params == *params {
+            return Ok((keys.sealing.key.clone(), true));
         }
-        if let Some(key) = ring.derived.get(derived) {
+        if let Some(key) = keys.cache.get(params) {
             return Ok((key.clone(), true));
         }
-        let key = ring.keys.get(derived.key_id).ok_or(OpenError::UnknownKey)?;
-        Ok((Arc::new(derived.derive(key)), false))
+        let key = keys.ring.get(params.key_id).ok_or(OpenError::UnknownKey)?;
+        Ok((Arc::new(params.derive(key)), false))
     }
 
-    fn cache_key(&self, derived: DerivedKey, key: Arc<LessSafeKey>) {
-        let mut ring = self.ring.write();
-        if ring.keys.get(derived.key_id).is_none() {
+    fn cache_key(&self, params: KeyParams, key: Arc<LessSafeKey>) {
+        let mut keys = self.keys.write();
+        if keys.ring.get(params.key_id).is_none() {
             return;
         }
-        if ring.derived.len() >= DERIVED_KEYS {
-            ring.derived.clear();
+        if keys.cache.len() >= MAX_CACHED_KEYS {
+            keys.cache.clear();
         }
-        ring.derived.insert(derived, key);
+        keys.cache.insert(params, key);
     }
 }
 
@@ -529,18 +529,23 @@ fn at_rest(context: &[u8]) -> Vec<u8> {
 }
 
 /// Encrypts the bytes between header and tag in place, and writes the tag.
-fn seal_in_place(minter: &Minter, header: &[u8; HEADER], binding: &[u8], bytes: &mut [u8]) {
-    let end = bytes.len() - HEADER - TAG;
-    let (content, tag) = bytes[HEADER..].split_at_mut(end);
-    let sealed = minter
+fn seal_in_place(
+    sealing: &SealingKey,
+    header: &[u8; HEADER_LEN],
+    binding: &[u8],
+    bytes: &mut [u8],
+) {
+    let end = bytes.len() - HEADER_LEN - TAG_LEN;
+    let (content, tag) = bytes[HEADER_LEN..].split_at_mut(end);
+    let sealed = sealing
         .key
         .seal_in_place_separate_tag(nonce(header), Aad::from(binding), content)
         .expect("the content is below the length limit of AES-GCM-SIV");
     tag.copy_from_slice(sealed.as_ref());
 }
 
-fn nonce(header: &[u8; HEADER]) -> Nonce {
-    let mut bytes = [0; 12];
-    bytes.copy_from_slice(&header[HEADER - 12..]);
+fn nonce(header: &[u8; HEADER_LEN]) -> Nonce {
+    let mut bytes = [0; NONCE_LEN];
+    bytes.copy_from_slice(&header[HEADER_LEN - NONCE_LEN..]);
     Nonce::assume_unique_for_key(bytes)
 }

@@ -37,7 +37,7 @@ impl Errors {
     }
 
     /// Returns the value of a result, or adds its error.
-    pub(crate) fn keep<T>(&mut self, result: syn::Result<T>) -> Option<T> {
+    pub(crate) fn check<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
     }
 

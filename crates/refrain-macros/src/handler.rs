@@ -80,22 +80,17 @@ impl Parse for HandlerFn {
 pub(crate) fn expand(kind: &HandlerKind, attribute: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let mut keys = AttributeKeys::default();
-    let (attribute_name, allowed) = (
-        format!("`#[{}]`", kind.name),
-        [kind.texts, kind.flags].concat(),
-    );
+    let attribute_name = format!("`#[{}]`", kind.name);
+    let allowed = [kind.texts, kind.flags].concat();
     keys.extend(&attribute_name, &allowed, attribute, &mut errors);
-    let is_resource = kind.texts.contains(&"uri");
-    let uri = is_resource
-        .then(|| resource::uri(&keys, &mut errors))
-        .flatten();
+    let uri = match kind.name {
+        "resource" => resource::uri(&keys, &mut errors),
+        _ => None,
+    };
     let handler: HandlerFn = match syn::parse2(item) {
         Ok(handler) => handler,
         Err(error) => {
-            let message = format!(
-                "`#[{}]` is only allowed on an async function: {error}",
-                kind.name
-            );
+            let message = format!("{attribute_name} is only allowed on an async function: {error}");
             errors.at_span(error.span(), message);
             return errors.into_compile_errors().unwrap_or_default();
         }
@@ -131,11 +126,9 @@ pub(crate) fn expand(kind: &HandlerKind, attribute: TokenStream, item: TokenStre
             calls.extend(quote!(.#method()));
         }
     }
-    let template = uri.as_ref().is_some_and(|uri| uri.value().contains('{'));
-    let builder = if template {
-        "ResourceTemplate"
-    } else {
-        kind.builder
+    let builder = match &uri {
+        Some(uri) if uri.value().contains('{') => "ResourceTemplate",
+        _ => kind.builder,
     };
     let uri = uri.map(|uri| quote!(#uri,));
     let build = quote!(new(#uri #name, #ident) #calls);

@@ -44,14 +44,14 @@ impl AttributeKeys {
         errors: &mut Errors,
     ) {
         let parser = Punctuated::<AttributeKey, Token![,]>::parse_terminated;
-        let Some(parsed) = errors.keep(parser.parse2(tokens)) else {
+        let Some(parsed) = errors.check(parser.parse2(tokens)) else {
             return;
         };
         for key in parsed {
             let name = key.name.unraw().to_string();
             if !allowed.contains(&name.as_str()) {
-                let known = listed(allowed);
-                let message = format!("unknown key `{name}`: {attribute} allows {known}");
+                let allowed = listed(allowed);
+                let message = format!("unknown key `{name}`: {attribute} allows {allowed}");
                 errors.at(&key.name, message);
             } else if self.0.iter().any(|earlier| earlier.name == key.name) {
                 errors.at(&key.name, format!("duplicate key `{name}`"));
@@ -112,7 +112,7 @@ impl AttributeKeys {
     }
 }
 
-/// A string literal.
+/// The literal, if the value is a string literal.
 pub(crate) fn as_text(value: &Expr) -> Option<&LitStr> {
     match value {
         Expr::Lit(ExprLit {

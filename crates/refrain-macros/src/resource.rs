@@ -44,8 +44,8 @@ fn find_error(uri: &str) -> Option<&'static str> {
         if text.contains('}') {
             return Some("unmatched `}` in the URI");
         }
-        let sign = |next: &&str| next.starts_with(OPERATORS) && !next.starts_with('+');
-        if text.is_empty() && pieces.peek().is_some_and(|next| !sign(next)) {
+        let has_separator = |next: &&str| next.starts_with(OPERATORS) && !next.starts_with('+');
+        if text.is_empty() && pieces.peek().is_some_and(|next| !has_separator(next)) {
             return Some("adjacent variables in the URI: put text between them");
         }
     }
@@ -66,8 +66,8 @@ fn is_variable(variable: &str) -> bool {
         }
         None => variable.strip_suffix('*').unwrap_or(variable),
     };
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '%');
-    !name.is_empty() && name.chars().all(plain)
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '%');
+    !name.is_empty() && name.chars().all(is_allowed)
 }
 
 #[cfg(test)]

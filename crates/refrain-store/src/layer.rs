@@ -115,11 +115,11 @@ impl<L: StoreLayer> TaskStore for L {
     fn spill<'a>(
         &'a self,
         id: &'a str,
-        owner: &'a Principal,
+        account: &'a Principal,
         token: Vec<u8>,
         keep: Duration,
     ) -> StoreFuture<'a, ()> {
-        self.pass("spill", self.store().spill(id, owner, token, keep))
+        self.pass("spill", self.store().spill(id, account, token, keep))
     }
 
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {

@@ -46,4 +46,4 @@ pub use task::{
 };
 
 /// The capacity of the channel of hints. When it is full, the oldest are dropped.
-const HINTS: usize = 1024;
+const HINT_CAPACITY: usize = 1024;

@@ -4,7 +4,7 @@ mod entry;
 mod queue;
 mod usage;
 
-use crate::quota::{Quota, QuotaReached};
+use crate::quota::Quota;
 use crate::store::{StoreError, StoreFuture, TaskStore};
 use crate::task::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Next,
@@ -49,7 +49,7 @@ struct MemoryState {
 }
 
 struct MemoryToken {
-    owner: Principal,
+    account: Principal,
     until: SystemTime,
     bytes: Vec<u8>,
 }
@@ -65,7 +65,7 @@ impl MemoryStore {
         Self {
             inner: Arc::default(),
             source,
-            hints: broadcast::Sender::new(crate::HINTS),
+            hints: broadcast::Sender::new(crate::HINT_CAPACITY),
         }
     }
 
@@ -82,15 +82,15 @@ impl MemoryStore {
 }
 
 impl MemoryState {
-    fn owned(&self, id: &TaskId, owner: &Principal) -> Option<&MemoryTask> {
+    fn find_owned(&self, id: &TaskId, owner: &Principal) -> Option<&MemoryTask> {
         let entry = self.tasks.get(id)?;
         (entry.row.owner == *owner).then_some(entry)
     }
 
-    fn held(&self, lease: &Lease) -> Result<&MemoryTask, StoreError> {
-        let entry = self.tasks.get(&lease.task);
-        let held = entry.filter(|entry| entry.fence == lease.fence && entry.row.due.is_some());
-        held.ok_or(StoreError::Lost)
+    fn find_held(&self, lease: &Lease) -> Result<&MemoryTask, StoreError> {
+        let is_held = |entry: &&MemoryTask| entry.fence == lease.fence && entry.row.due.is_some();
+        let entry = self.tasks.get(&lease.task).filter(is_held);
+        entry.ok_or(StoreError::Lost)
     }
 
     /// Changes a task. `None`: there is no such task.
@@ -121,8 +121,8 @@ impl MemoryState {
 
     fn create(&mut self, new: NewTask, now: SystemTime) -> Result<Creation, StoreError> {
         let key = (new.flow, new.owner.clone());
-        let before = self.flows.get(&key).unwrap_or(&new.id);
-        if let Some(entry) = self.tasks.get(before) {
+        let existing = self.flows.get(&key).unwrap_or(&new.id);
+        if let Some(entry) = self.tasks.get(existing) {
             return match entry.row.owner == new.owner {
                 true => Ok(Creation::Existing(entry.task())),
                 false => Err(StoreError::IdInUse),
@@ -158,13 +158,13 @@ impl fmt::Debug for MemoryStore {
 }
 
 /// A ready future with this value.
-fn done<'a, T: Send + 'a>(value: T) -> StoreFuture<'a, T> {
+fn ready_ok<'a, T: Send + 'a>(value: T) -> StoreFuture<'a, T> {
     Box::pin(ready(Ok(value)))
 }
 
 /// A ready future with this error.
-fn failed<'a, T: Send + 'a>(reached: QuotaReached) -> StoreFuture<'a, T> {
-    Box::pin(ready(Err(reached.into())))
+fn ready_err<'a, T: Send + 'a>(error: impl Into<StoreError>) -> StoreFuture<'a, T> {
+    Box::pin(ready(Err(error.into())))
 }
 
 impl TaskStore for MemoryStore {
@@ -187,7 +187,7 @@ impl TaskStore for MemoryStore {
         owner: &'a Principal,
     ) -> StoreFuture<'a, Option<StoredTask>> {
         let (_, inner) = self.lock();
-        done(inner.owned(id, owner).map(|entry| entry.task()))
+        ready_ok(inner.find_owned(id, owner).map(|entry| entry.task()))
     }
 
     fn answer<'a>(
@@ -197,14 +197,14 @@ impl TaskStore for MemoryStore {
         answers: Vec<(String, Vec<u8>)>,
     ) -> StoreFuture<'a, bool> {
         let (now, mut inner) = self.lock();
-        let Some(entry) = inner.owned(id, owner) else {
-            return done(false);
+        let Some(entry) = inner.find_owned(id, owner) else {
+            return ready_ok(false);
         };
         let bytes = answers.iter().map(|(_, answer)| answer.len() as u64).sum();
         if entry.row.due.is_some()
             && let Err(reached) = inner.usage.check(&entry.account, 0, bytes)
         {
-            return failed(reached);
+            return ready_err(reached);
         }
         let answer = |entry: &mut MemoryTask| {
             let new = entry.answer(answers, now);
@@ -213,24 +213,24 @@ impl TaskStore for MemoryStore {
         if let Some(Some(due)) = inner.update(id, now, answer) {
             self.hint(id, due, false);
         }
-        done(true)
+        ready_ok(true)
     }
 
     fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool> {
         let (now, mut inner) = self.lock();
-        let Some(entry) = inner.owned(id, owner) else {
-            return done(false);
+        let Some(entry) = inner.find_owned(id, owner) else {
+            return ready_ok(false);
         };
         if entry.row.due.is_some() {
             inner.update(id, now, |entry| entry.cancel(now));
             self.hint(id, false, false);
         }
-        done(true)
+        ready_ok(true)
     }
 
     fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
         let (now, mut inner) = self.lock();
-        done(inner.claim(claim, now))
+        ready_ok(inner.claim(claim, now))
     }
 
     fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>> {
@@ -238,7 +238,7 @@ impl TaskStore for MemoryStore {
         let mut extended = Vec::new();
         for held in leases {
             if inner
-                .held(held)
+                .find_held(held)
                 .is_ok_and(|entry| entry.row.worker.is_some())
             {
                 let until = Some(after(now, lease));
@@ -246,17 +246,17 @@ impl TaskStore for MemoryStore {
                 extended.push(held.clone());
             }
         }
-        done(extended)
+        ready_ok(extended)
     }
 
     fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, CommitResult> {
         let (now, mut inner) = self.lock();
-        let growth = inner.held(lease).and_then(|entry| {
+        let checked = inner.find_held(lease).and_then(|entry| {
             let growth = entry.growth(&commit);
             Ok(inner.usage.check(&entry.account, 0, growth)?)
         });
-        if let Err(error) = growth {
-            return Box::pin(ready(Err(error)));
+        if let Err(error) = checked {
+            return ready_err(error);
         }
         let visible = commit.is_visible();
         let released = matches!(commit.next, Next::HandOn | Next::Suspend(_));
@@ -276,14 +276,14 @@ impl TaskStore for MemoryStore {
     }
 
     fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
-        let answers = self.lock().1.held(lease).map(|entry| entry.answers());
+        let answers = self.lock().1.find_held(lease).map(|entry| entry.answers());
         Box::pin(ready(answers))
     }
 
     fn revisions<'a>(&'a self, tasks: &'a [TaskId]) -> StoreFuture<'a, Vec<(TaskId, u64)>> {
         let (_, inner) = self.lock();
         let revision = |id: &TaskId| Some((id.clone(), inner.tasks.get(id)?.row.task.revision));
-        done(tasks.iter().filter_map(revision).collect())
+        ready_ok(tasks.iter().filter_map(revision).collect())
     }
 
     fn hints(&self) -> broadcast::Receiver<Hint> {
@@ -293,30 +293,30 @@ impl TaskStore for MemoryStore {
     fn spill<'a>(
         &'a self,
         id: &'a str,
-        owner: &'a Principal,
+        account: &'a Principal,
         bytes: Vec<u8>,
         keep: Duration,
     ) -> StoreFuture<'a, ()> {
         let (now, mut inner) = self.lock();
-        if let Err(reached) = inner.usage.check(owner, 0, bytes.len() as u64) {
-            return failed(reached);
+        if let Err(reached) = inner.usage.check(account, 0, bytes.len() as u64) {
+            return ready_err(reached);
         }
-        inner.usage.add(owner, token_share(&bytes));
+        inner.usage.add(account, token_share(&bytes));
         let token = MemoryToken {
-            owner: owner.clone(),
+            account: account.clone(),
             until: after(now, keep),
             bytes,
         };
         if let Some(old) = inner.tokens.insert(id.to_owned(), token) {
-            inner.usage.subtract(&old.owner, token_share(&old.bytes));
+            inner.usage.subtract(&old.account, token_share(&old.bytes));
         }
-        done(())
+        ready_ok(())
     }
 
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
         let (now, inner) = self.lock();
         let token = inner.tokens.get(id).filter(|token| token.until > now);
-        done(token.map(|token| token.bytes.clone()))
+        ready_ok(token.map(|token| token.bytes.clone()))
     }
 
     fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
@@ -341,9 +341,9 @@ impl TaskStore for MemoryStore {
         let records = records.extract_if(|_, (until, _)| *until < seconds);
         let tokens = tokens.extract_if(|_, token| token.until <= now);
         let tokens = tokens.take(most).inspect(|(_, token)| {
-            usage.subtract(&token.owner, token_share(&token.bytes));
+            usage.subtract(&token.account, token_share(&token.bytes));
         });
-        done(SweepCounts {
+        ready_ok(SweepCounts {
             tasks,
             records: records.take(most).count() as u64,
             tokens: tokens.count() as u64,
@@ -352,37 +352,32 @@ impl TaskStore for MemoryStore {
 
     fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {
         let (_, inner) = self.lock();
-        let wanted = |entry: &&MemoryTask| {
+        let matches = |entry: &&MemoryTask| {
             let task = &entry.row.task;
             list.status.is_none_or(|status| status == task.status)
                 && list.tool.as_ref().is_none_or(|tool| *tool == task.tool)
         };
-        let mut entries: Vec<&MemoryTask> = inner.tasks.values().filter(wanted).collect();
+        let mut entries: Vec<&MemoryTask> = inner.tasks.values().filter(matches).collect();
         entries.sort_by_key(|entry| std::cmp::Reverse((entry.row.task.created, entry.number)));
-        done(
-            entries
-                .into_iter()
-                .take(list.most)
-                .map(MemoryTask::row)
-                .collect(),
-        )
+        let entries = entries.into_iter().take(list.most);
+        ready_ok(entries.map(MemoryTask::row).collect())
     }
 
     fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        done(self.lock().1.tasks.get(id).map(MemoryTask::row))
+        ready_ok(self.lock().1.tasks.get(id).map(MemoryTask::row))
     }
 
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
         let (now, mut inner) = self.lock();
         let Some(entry) = inner.tasks.get(id) else {
-            return done(None);
+            return ready_ok(None);
         };
         let status = entry.row.task.status;
         if !matches!(status, StoredStatus::Completed | StoredStatus::Cancelled) {
             inner.update(id, now, |entry| entry.requeue(now));
             self.hint(id, true, false);
         }
-        done(inner.tasks.get(id).map(MemoryTask::row))
+        ready_ok(inner.tasks.get(id).map(MemoryTask::row))
     }
 }
 

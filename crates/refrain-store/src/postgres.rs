@@ -1,6 +1,6 @@
 //! A store in a Postgres database.
 //!
-//! The clock is the database's, at the start of a statement.
+//! All times are of the database's clock, at the start of a statement.
 
 /// The time, in microseconds since 1970.
 macro_rules! now {
@@ -40,10 +40,10 @@ type Result<T, E = StoreError> = std::result::Result<T, E>;
 const CONNECTIONS: usize = 10;
 /// The number of connections that commit queued writes at the same time.
 const WRITERS: usize = 8;
-/// The time limit of opening, which may wait for a migration by another instance.
-const OPENING: Duration = Duration::from_secs(60);
-/// The advisory lock of a migration.
-const MIGRATION: i64 = 0x7265_6672_6169_6e00;
+/// The time limit for opening a store, which may wait for a migration by another instance.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
+/// The key of the advisory lock of a migration.
+const MIGRATION_LOCK: i64 = 0x7265_6672_6169_6e00;
 
 /// A store in a Postgres database, for a fleet.
 ///
@@ -76,8 +76,8 @@ impl PgStore {
     /// `sslmode=verify-full` the server needs a certificate for its name, issued by a public authority or by the authority in
     /// `sslrootcert`.
     pub async fn open(url: &str) -> Result<Self, OpenStoreError> {
-        let opened = tokio::time::timeout(OPENING, Self::connect(Hosts::parse(url)?)).await;
-        opened.map_err(|_| StoreError::timed_out(OPENING))?
+        let opened = tokio::time::timeout(OPEN_TIMEOUT, Self::connect(Hosts::parse(url)?)).await;
+        opened.map_err(|_| StoreError::timed_out(OPEN_TIMEOUT))?
     }
 
     async fn connect(hosts: Hosts) -> Result<Self, OpenStoreError> {
@@ -87,7 +87,7 @@ impl PgStore {
         for _ in 0..WRITERS {
             tokio::spawn(write_batches(batches.clone(), connections.clone()));
         }
-        let hints = broadcast::Sender::new(crate::HINTS);
+        let hints = broadcast::Sender::new(crate::HINT_CAPACITY);
         let notifier = Notifier::start(Connections::new(hosts.clone(), 1), hints.clone());
         let listener = notifier.listen(hosts).await?;
         Ok(Self {
@@ -154,7 +154,7 @@ async fn migrate(connection: &mut PgConnection) -> Result<(), OpenStoreError> {
     let mut tx = connection.begin().await?;
     // Another instance's migration, or a large table, may take long.
     tx.execute("SET LOCAL statement_timeout = 0").await?;
-    let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION);
+    let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK);
     lock.execute(&mut *tx).await?;
     let exists = sqlx::query_scalar("SELECT to_regclass('refrain_schema') IS NOT NULL");
     if !exists.fetch_one(&mut *tx).await? {

@@ -3,12 +3,12 @@
 //! A task counts with the bytes of its call, journal, asks, answers and result, rounded up to the next KiB; a spilled token
 //! likewise. Ended tasks count until they are deleted.
 //!
-//! The last quarter of all bytes is for accounts that have little, so that many accounts with much data do not keep others out.
+//! The last quarter of all bytes is reserved for small accounts, so that accounts with much data cannot fill the store.
 
 use refrain_core::Principal;
 
-/// An account has little data up to this part of its limit.
-const SMALL_PART: u64 = 16;
+/// A small account uses at most its limit divided by this number.
+const SMALL_DIVISOR: u64 = 16;
 
 /// The limits of a store. The default is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,21 +51,21 @@ pub enum QuotaReached {
     /// [`Quota::anonymous_bytes`].
     #[error("the store is at its limit of {0} bytes for anonymous callers; try again later")]
     AnonymousBytes(u64),
-    /// The last quarter of the bytes is for accounts with less data than this.
+    /// The last quarter of all bytes is reserved for accounts that use at most this many.
     #[error(
         "the store is almost full, and the rest is for callers with less than {0} bytes; try again when tasks have expired"
     )]
     Share(u64),
 }
 
-/// Whether the account is that of an anonymous caller: without a name, or U+0001 and an address.
+/// Returns whether the account belongs to an anonymous caller: its id is missing, empty, or U+0001 and an address.
 pub fn is_anonymous_account(account: &Principal) -> bool {
     account
         .id()
         .is_none_or(|id| id.is_empty() || id.starts_with('\u{1}'))
 }
 
-/// The numbers that a [`Quota`] limits.
+/// The usage of one account, which a [`Quota`] limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) tasks: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Usage {
 }
 
 impl Quota {
-    /// The limit of all bytes for writes of an anonymous or another caller.
+    /// The limit of all bytes for a write of this caller.
     pub(crate) fn total_for(self, is_anonymous: bool) -> u64 {
         match is_anonymous {
             true => self.total_bytes.min(self.anonymous_bytes),
@@ -103,7 +103,7 @@ impl Quota {
         if bytes > 0 && total > limit {
             return Err(QuotaReached::AnonymousBytes(limit));
         }
-        let small = self.bytes / SMALL_PART;
+        let small = self.bytes / SMALL_DIVISOR;
         if bytes > 0 && total > limit - limit / 4 && used.bytes.saturating_add(bytes) > small {
             return Err(QuotaReached::Share(small));
         }

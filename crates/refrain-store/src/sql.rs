@@ -54,7 +54,7 @@ impl From<sqlx::Error> for StoreError {
             Error::ColumnDecode { .. } | Error::Decode(_) => Self::Corrupt,
             Error::Database(error) => error
                 .code()
-                .map_or(Self::Failed as ErrorVariant, |code| kind(&code)),
+                .map_or(Self::Failed as ErrorVariant, |code| error_variant(&code)),
             _ => Self::Failed,
         };
         kind(error.into())
@@ -64,8 +64,8 @@ impl From<sqlx::Error> for StoreError {
 /// A variant of [`StoreError`] that has a source.
 type ErrorVariant = fn(Box<dyn std::error::Error + Send + Sync>) -> StoreError;
 
-/// The kind of error for a database error code.
-fn kind(code: &str) -> ErrorVariant {
+/// The variant for a database error code.
+fn error_variant(code: &str) -> ErrorVariant {
     if code.len() == 5 {
         // Postgres: connections, resources, shutdown, read-only standby, serialization failures, timeouts; corrupt data.
         return match code {

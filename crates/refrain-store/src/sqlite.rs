@@ -62,7 +62,7 @@ impl SqliteStore {
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .acquire_timeout(BUSY_TIMEOUT)
-            // No log event of sqlx for each slow request.
+            // Otherwise sqlx logs each slow acquire.
             .acquire_slow_threshold(BUSY_TIMEOUT)
             .test_before_acquire(false)
             .connect_lazy_with(options.clone().pragma("query_only", "ON"));
@@ -72,7 +72,7 @@ impl SqliteStore {
             writes,
             readers,
             quota: parking_lot::Mutex::default(),
-            hints: broadcast::Sender::new(crate::HINTS),
+            hints: broadcast::Sender::new(crate::HINT_CAPACITY),
         })
     }
 
@@ -113,7 +113,7 @@ async fn write_batches(
     options: SqliteConnectOptions,
 ) {
     while let Some(mut batch) = batches.next().await {
-        // It was left in a transaction, or believes so after a full disk.
+        // The connection was left in a transaction, or reports one after the disk was full.
         if connection.is_in_transaction() {
             match options.connect().await {
                 Ok(new) => connection = new,
@@ -131,15 +131,15 @@ async fn write_batches(
 
 /// Text is stored unchanged: SQLite accepts any text, and indexes any length.
 mod text {
-    pub(super) fn written(text: &str) -> &str {
+    pub(super) fn encode(text: &str) -> &str {
         text
     }
 
-    pub(super) fn read(text: String) -> String {
+    pub(super) fn decode(text: String) -> String {
         text
     }
 
-    pub(super) fn indexed<'a>(_: &str, text: &'a str) -> super::Result<&'a str> {
+    pub(super) fn encode_indexed<'a>(_: &str, text: &'a str) -> super::Result<&'a str> {
         Ok(text)
     }
 }

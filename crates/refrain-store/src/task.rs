@@ -18,8 +18,9 @@ impl TaskId {
 
     /// Parses an id from a client. `None`: no task can have this id.
     pub fn parse(text: &str) -> Option<Self> {
-        let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        (plain && text.len() <= Self::MAX_LEN).then(|| Self(text.into()))
+        let is_valid = (1..=Self::MAX_LEN).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        is_valid.then(|| Self(text.into()))
     }
 
     /// Makes an id from a column.

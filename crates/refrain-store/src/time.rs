@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// About 30,000 years. Longer durations are limited to this, so that sums do not overflow.
+/// The maximum duration, about 30,000 years, so that sums do not overflow.
 const MAX_MICROS: i64 = 1_000_000_000_000_000_000;
 
 /// Converts a duration to microseconds, rounded up.
@@ -12,6 +12,6 @@ pub(crate) fn micros(duration: Duration) -> i64 {
 }
 
 /// Converts microseconds to a duration; zero if negative.
-pub(crate) fn length(micros: i64) -> Duration {
+pub(crate) fn duration(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }

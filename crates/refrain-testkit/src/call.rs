@@ -139,7 +139,7 @@ impl<'f> TestCall<'f> {
     ///
     /// # Panics
     ///
-    /// If the script has no answer to an ask, or the call takes too many rounds.
+    /// If the script has no answer to an ask, or the call exceeds [`max_rounds`](TestCall::max_rounds).
     pub async fn run(mut self) -> CallOutcome {
         self.run_once(0).await
     }

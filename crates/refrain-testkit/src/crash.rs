@@ -3,8 +3,8 @@
 use crate::call::TestCall;
 use crate::outcome::{CallOutcome, CrashPoint};
 
-/// The number of runs after which a handler is taken to be endless.
-const MOST: usize = 10_000;
+/// The number of runs after which the test fails, for a handler that does not end.
+const MAX_RUNS: usize = 10_000;
 
 /// The outcomes of a call with a crash at every operation of `cx`.
 #[derive(Clone, Debug)]
@@ -21,7 +21,10 @@ impl CrashReport {
         let mut round = 1;
         let mut operation = Some(0);
         loop {
-            assert!(crashed.len() < MOST, "more than {MOST} crash points");
+            assert!(
+                crashed.len() < MAX_RUNS,
+                "more than {MAX_RUNS} crash points"
+            );
             call.faults.crash = Some(CrashPoint { round, operation });
             let outcome = call.run_once(crashed.len() + 1).await;
             // A round may have fewer operations, and a call fewer rounds.

@@ -38,7 +38,7 @@ impl Fleet {
     ///
     /// # Panics
     ///
-    /// If the server is not usable.
+    /// If the server cannot be built.
     pub fn new(build: impl Fn() -> ServerBuilder + Send + Sync + 'static) -> Self {
         let clock = Clock::new(0);
         let keys = KeyRing::generate(&clock);
@@ -54,7 +54,7 @@ impl Fleet {
     ///
     /// # Panics
     ///
-    /// If the server is not usable.
+    /// If the server cannot be built.
     pub fn and(mut self, build: impl Fn() -> ServerBuilder + Send + Sync + 'static) -> Self {
         self.builds.push(Closure(Box::new(build)));
         self.instance(self.builds.len() - 1);
@@ -112,7 +112,7 @@ impl Fleet {
             .build();
         match built {
             Ok(server) => server,
-            Err(error) => panic!("the fleet has no usable server: {error}"),
+            Err(error) => panic!("could not build the server: {error}"),
         }
     }
 }

@@ -162,7 +162,7 @@ impl Default for Script {
 }
 
 impl Script {
-    /// An anonymous client that can be asked everything and has no answers yet.
+    /// An anonymous client with all capabilities and without answers.
     pub fn new() -> Self {
         Self {
             rules: Vec::new(),
@@ -213,8 +213,8 @@ impl Script {
     }
 
     /// Gives this answer to the ask with this key.
-    pub fn give(self, key: impl Into<String>, given: ScriptedAnswer) -> Self {
-        self.react(key, move |_| given.clone())
+    pub fn give(self, key: impl Into<String>, answer: ScriptedAnswer) -> Self {
+        self.react(key, move |_| answer.clone())
     }
 
     /// Computes the answer to the ask with this key.
@@ -273,7 +273,7 @@ impl Script {
         self
     }
 
-    /// The `_meta` of a request; `run` tells the runs of one call apart.
+    /// The `_meta` of a request. `run` is the number of the run, for the call id.
     pub(crate) fn meta(&self, run: usize) -> Value {
         let mut meta = json!({
             PROTOCOL_VERSION_KEY: PROTOCOL_VERSION,
@@ -295,26 +295,26 @@ impl Script {
     }
 }
 
-/// A script, and the number of answers given for each key.
+/// A script, and the number of answers so far for each key.
 #[derive(Debug)]
 pub(crate) struct Player {
     pub(crate) script: Script,
-    given: HashMap<String, usize>,
+    counts: HashMap<String, usize>,
 }
 
 impl Player {
     pub(crate) fn new(script: Script) -> Self {
-        let given = HashMap::new();
-        Self { script, given }
+        let counts = HashMap::new();
+        Self { script, counts }
     }
 
     /// The answer to an ask, unless it is left out.
     pub(crate) fn answer(&mut self, asked: &ReceivedAsk) -> Option<Value> {
         let rules = self.script.rules.iter();
         let mut rules = rules.filter(|(key, _)| *key == asked.key);
-        let turn = self.given.entry(asked.key.clone()).or_default();
-        let react = rules.clone().nth(*turn).or_else(|| rules.next_back());
-        *turn += 1;
+        let count = self.counts.entry(asked.key.clone()).or_default();
+        let react = rules.clone().nth(*count).or_else(|| rules.next_back());
+        *count += 1;
         match (react, &self.script.roots, &self.script.otherwise) {
             (Some((_, Closure(react))), _, _) => react(asked).0,
             (_, Some(roots), _) if asked.kind() == "roots" => roots.0.clone(),

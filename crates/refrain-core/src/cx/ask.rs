@@ -3,9 +3,7 @@
 use super::Cx;
 use crate::AskError;
 use crate::flow::{FlowState, Phase, Poller, Shared, SlotGuard};
-use crate::journal::{
-    Entry, EntryKey, OperationKind, ParsedElicitation, StoredOutcome, fingerprint,
-};
+use crate::journal::{Entry, EntryKey, OperationKind, ParsedElicitation, StoredOutcome};
 use crate::{Elicit, Form};
 use refrain_wire::{
     Action, Ask, Capability, ElicitAnswer, Root, RootsAnswer, SamplingAnswer, SamplingParams,
@@ -48,6 +46,15 @@ impl Question {
     pub(super) fn form(message: Cow<'static, str>, form: &Form) -> Self {
         let form = form.clone();
         Self::Form { message, form }
+    }
+
+    fn kind(&self) -> OperationKind {
+        match self {
+            Self::Form { .. } => OperationKind::Form,
+            Self::Url { .. } => OperationKind::Url,
+            Self::Sampling(_) => OperationKind::Sampling,
+            Self::Roots => OperationKind::Roots,
+        }
     }
 
     fn schema(&self) -> Option<&Form> {
@@ -139,16 +146,15 @@ impl<'a, T> AskFuture<'a, T> {
     #[track_caller]
     pub(super) fn new(
         cx: &'a Cx,
-        kind: OperationKind,
         name: Cow<'static, str>,
         question: Question,
         decode: Decode<T>,
     ) -> Self {
-        let (slot, key) = cx.shared.open_slot(cx.scope.as_ref(), kind, name);
+        let (slot, key) = (cx.shared).open_slot(cx.scope.as_ref(), question.kind(), name);
         Self {
             slot,
             key,
-            fingerprint: fingerprint(question.schema()),
+            fingerprint: question.schema().map_or(0, Form::fingerprint),
             question,
             decode,
             exact_schema: false,
@@ -163,15 +169,15 @@ impl<'a, T> AskFuture<'a, T> {
     ) -> Poll<(usize, StoredOutcome, Option<ParsedElicitation>)> {
         loop {
             let form = self.question.schema();
-            let fits = |json: &str| !self.exact_schema && matches_schema(form, json);
-            if let Some(index) = state.find_answer(&self.key, self.fingerprint, fits) {
+            let matches = |json: &str| !self.exact_schema && matches_schema(form, json);
+            if let Some(index) = state.find_answer(&self.key, self.fingerprint, matches) {
                 if !state.take_turn(self.slot.id, index, poller) {
                     return Poll::Pending;
                 }
                 let entry = &mut state.journal.entries[index];
                 return Poll::Ready((index, entry.outcome.clone(), entry.parsed.take()));
             }
-            let Some(outcome) = self.known_outcome(state) else {
+            let Some(outcome) = self.immediate_outcome(state) else {
                 break;
             };
             let entry = Entry::new(self.key.clone(), self.fingerprint, outcome);
@@ -188,10 +194,10 @@ impl<'a, T> AskFuture<'a, T> {
 
     /// The outcome of an ask that need not be sent: its answer came with the first request, or the client does not
     /// support the ask.
-    fn known_outcome(&self, state: &mut FlowState) -> Option<StoredOutcome> {
-        let first = self.key.ordinal == 1;
+    fn immediate_outcome(&self, state: &mut FlowState) -> Option<StoredOutcome> {
+        let is_first_use = self.key.ordinal == 1;
         let mut early = state.early_answers.iter();
-        let early = early.position(|(key, _)| first && **key == *self.key.name);
+        let early = early.position(|(key, _)| is_first_use && **key == *self.key.name);
         if let Some(at) = early {
             let (key, json) = state.early_answers.swap_remove(at);
             let kind = self.key.kind.ask()?;
@@ -202,11 +208,11 @@ impl<'a, T> AskFuture<'a, T> {
             }
             return Some(StoredOutcome::Value(json));
         }
-        let capability = self.question.missing_capability(self.slot.shared)?;
-        Some(failure(&AskError::Unsupported {
+        let unsupported = AskError::Unsupported {
             name: self.key.name.to_string(),
-            capability,
-        }))
+            capability: self.question.missing_capability(self.slot.shared)?,
+        };
+        Some((&unsupported).into())
     }
 
     fn open(&self, state: &mut FlowState, poller: Poller<'_>) {
@@ -214,7 +220,7 @@ impl<'a, T> AskFuture<'a, T> {
         if let Some(slot) = state.slot(id)
             && matches!(slot.phase, Phase::Open { .. })
         {
-            slot.wait_for(poller);
+            slot.set_poller(poller);
             return;
         }
         let ask = self
@@ -225,7 +231,7 @@ impl<'a, T> AskFuture<'a, T> {
             wire_key: state.wire_key(id, &self.key, fingerprint),
             fingerprint,
         };
-        state.park(id, phase, poller);
+        state.wait_in(id, phase, poller);
     }
 
     /// Rejects an answer. `Some`: the ask fails after too many rejected answers.
@@ -245,8 +251,8 @@ impl<'a, T> AskFuture<'a, T> {
             reason,
         };
         let entry = &mut state.journal.entries[index];
-        entry.outcome = failure(&error);
-        entry.void = false;
+        entry.outcome = (&error).into();
+        entry.rejected = false;
         Some(error)
     }
 }
@@ -269,7 +275,7 @@ impl<T> Future for AskFuture<'_, T> {
                 }
             };
             let Poll::Ready((index, outcome, parsed)) = found else {
-                shared.kick();
+                shared.wake_driver();
                 return Poll::Pending;
             };
             // The handler's decoding runs without the lock.
@@ -302,11 +308,6 @@ impl<T> Future for AskFuture<'_, T> {
     }
 }
 
-fn failure(error: &AskError) -> StoredOutcome {
-    let json = serde_json::to_string(error).expect("an AskError serializes to JSON");
-    StoredOutcome::Failure(json.into())
-}
-
 fn read_failure(key: &EntryKey, json: &str) -> AskError {
     serde_json::from_str(json).unwrap_or_else(|_| AskError::Invalid {
         name: key.name.to_string(),
@@ -328,7 +329,7 @@ fn matches_schema(form: Option<&Form>, json: &str) -> bool {
     }
 }
 
-pub(super) fn outcome<T: DeserializeOwned>(
+pub(super) fn decode_outcome<T: DeserializeOwned>(
     _name: &str,
     form: Option<&Form>,
     answer: &RawAnswer,
@@ -351,19 +352,19 @@ pub(super) fn outcome<T: DeserializeOwned>(
     Ok(Answer::Accepted(serde_json::from_value(content)?))
 }
 
-pub(super) fn accepted<T: Elicit>(
+pub(super) fn decode_accepted<T: Elicit>(
     name: &str,
     form: Option<&Form>,
     answer: &RawAnswer,
 ) -> Decoded<T> {
-    match outcome(name, form, answer)? {
+    match decode_outcome(name, form, answer)? {
         Answer::Accepted(value) => Ok(value),
         Answer::Declined => Err(declined(name)),
         Answer::Cancelled => Err(cancelled(name)),
     }
 }
 
-pub(super) fn consent(name: &str, _: Option<&Form>, answer: &RawAnswer) -> Decoded<()> {
+pub(super) fn decode_consent(name: &str, _: Option<&Form>, answer: &RawAnswer) -> Decoded<()> {
     match answer.elicitation()?.0 {
         Action::Accept => Ok(()),
         Action::Decline => Err(declined(name)),
@@ -371,11 +372,15 @@ pub(super) fn consent(name: &str, _: Option<&Form>, answer: &RawAnswer) -> Decod
     }
 }
 
-pub(super) fn sampled(_: &str, _: Option<&Form>, answer: &RawAnswer) -> Decoded<SamplingAnswer> {
+pub(super) fn decode_sampling(
+    _: &str,
+    _: Option<&Form>,
+    answer: &RawAnswer,
+) -> Decoded<SamplingAnswer> {
     Ok(serde_json::from_str(&answer.json)?)
 }
 
-pub(super) fn roots(_: &str, _: Option<&Form>, answer: &RawAnswer) -> Decoded<Vec<Root>> {
+pub(super) fn decode_roots(_: &str, _: Option<&Form>, answer: &RawAnswer) -> Decoded<Vec<Root>> {
     Ok(serde_json::from_str::<RootsAnswer>(&answer.json)?.roots)
 }
 

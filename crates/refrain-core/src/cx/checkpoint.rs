@@ -78,7 +78,7 @@ impl Future for CheckpointFuture<'_> {
         };
         let write = changed && state.record_checkpoint(&*shared.env.source);
         let phase = if state.should_hand_on(&shared.env) {
-            Phase::Parked
+            Phase::HandingOn
         } else if write {
             Phase::Saving
         } else {
@@ -88,9 +88,9 @@ impl Future for CheckpointFuture<'_> {
             return Poll::Pending;
         };
         let slot = this.slot.insert(shared.open_unnamed_slot(&mut state));
-        state.park(slot.id, phase, poller);
+        state.wait_in(slot.id, phase, poller);
         drop(state);
-        shared.kick();
+        shared.wake_driver();
         Poll::Pending
     }
 }

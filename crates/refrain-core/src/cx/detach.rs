@@ -37,9 +37,9 @@ impl Future for DetachFuture<'_> {
         }
         let open = || shared.open_unnamed_slot(&mut state);
         let id = self.slot.get_or_insert_with(open).id;
-        state.park(id, Phase::Detaching, poller);
+        state.wait_in(id, Phase::Detaching, poller);
         drop(state);
-        shared.kick();
+        shared.wake_driver();
         Poll::Pending
     }
 }

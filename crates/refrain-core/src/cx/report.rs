@@ -24,14 +24,14 @@ impl Cx {
     pub fn status(&self, message: impl Into<String>) {
         {
             let mut state = self.shared.lock();
-            if !state.live || state.ended {
+            if !state.replay_complete || state.ended {
                 return;
             }
             let message = message.into();
             state.final_status = Some(message.clone());
             state.status = Some(message);
         }
-        self.shared.kick();
+        self.shared.wake_driver();
     }
 
     /// Reports progress to the client, if the client asked for it. `total` is the expected final value of `done`.
@@ -56,7 +56,7 @@ impl Cx {
         let increases = {
             let mut state = self.shared.lock();
             let increases = state.last_progress.is_none_or(|last| done > last);
-            if increases && state.live {
+            if increases && state.replay_complete {
                 state.last_progress = Some(done);
             }
             increases
@@ -92,7 +92,7 @@ impl Cx {
         {
             let mut state = self.shared.lock();
             // A task reports through its status message.
-            if !state.live || state.ended || state.is_task() {
+            if !state.replay_complete || state.ended || state.is_task() {
                 return;
             }
             if state.notes.len() >= self.shared.env.limits.notes {
@@ -100,6 +100,6 @@ impl Cx {
             }
             state.notes.push(note);
         }
-        self.shared.kick();
+        self.shared.wake_driver();
     }
 }

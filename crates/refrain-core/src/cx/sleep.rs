@@ -29,11 +29,11 @@ impl<'a> SleepFuture<'a> {
             shared.fault("cx.sleep(..) was called inside a step; move it out of the step");
         }
         let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let until = cx.value(OperationKind::Sleep, || {
+        let until = cx.journaled_value(OperationKind::Sleep, || {
             micros(shared.env.source.now()).saturating_add(time)
         });
         let mut state = shared.lock();
-        let key = state.number(EntryKey::new(
+        let key = state.assign_ordinal(EntryKey::new(
             cx.scope.as_ref(),
             OperationKind::Woke,
             "".into(),
@@ -64,8 +64,8 @@ impl<'a> SleepFuture<'a> {
             return turn;
         }
         match state.slot(id) {
-            Some(slot) if matches!(slot.phase, Phase::Asleep(_)) => slot.wait_for(poller),
-            _ => state.park(id, Phase::Asleep(self.until), poller),
+            Some(slot) if matches!(slot.phase, Phase::Asleep(_)) => slot.set_poller(poller),
+            _ => state.wait_in(id, Phase::Asleep(self.until), poller),
         }
         false
     }
@@ -93,7 +93,7 @@ impl Future for SleepFuture<'_> {
         if ended {
             self.slot.close();
         }
-        shared.kick();
+        shared.wake_driver();
         if ended {
             Poll::Ready(())
         } else {

@@ -94,12 +94,12 @@ where
                 this.work.set(None);
                 // It holds the handler's waker, which would look like a pending foreign future.
                 *this.signal = None;
-                shared.kick();
+                shared.wake_driver();
                 Poll::Ready(read(&this.key.name, &outcome))
             }
             StepAction::Stop => shared.stopped(Error::ended),
             StepAction::Wait | StepAction::Run => {
-                shared.kick();
+                shared.wake_driver();
                 Poll::Pending
             }
         }
@@ -130,16 +130,17 @@ fn begin(
     };
     let begun = signal.is_some();
     let unwritten = !cleared && state.has_unwritten_progress();
-    if !begun && (!state.live || unwritten || state.should_hand_on(&shared.env)) {
-        state.park(id, Phase::Blocked, poller);
+    if !begun && (!state.replay_complete || unwritten || state.should_hand_on(&shared.env)) {
+        state.wait_in(id, Phase::Blocked, poller);
         return StepAction::Wait;
     }
-    let signal = signal
-        .get_or_insert_with(|| StepSignal::new(shared.passes.get_or_init(Arc::default).clone()));
+    let signal = signal.get_or_insert_with(|| {
+        StepSignal::new(shared.handler_polls.get_or_init(Arc::default).clone())
+    });
     let running = Phase::Running(signal.clone());
     if let Some(slot) = state.slot(id) {
         slot.phase = running;
-        slot.outside = poller.outside;
+        slot.in_spawned_task = poller.in_spawned_task;
         state.running += 1;
         state.stats.steps += u32::from(!begun);
     }
@@ -185,10 +186,10 @@ fn finish(
     };
     // In a token, the error would be the outcome of every repeated request.
     let phase = match !is_busy && state.should_hand_on(&shared.env) {
-        true => Phase::Parked,
+        true => Phase::HandingOn,
         false => Phase::Waiting(index),
     };
-    state.park(id, phase, poller);
+    state.wait_in(id, phase, poller);
     StepAction::Wait
 }
 
@@ -232,7 +233,7 @@ pub(super) fn idempotency_key(shared: &Shared, key: &EntryKey) -> String {
     let mut hash = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
     hash.update(b"refrain idempotency key");
     hash.update(shared.flow.as_bytes());
-    hash.update(key.unique().as_bytes());
+    hash.update(key.unique_name().as_bytes());
     let digest = hash.finish();
     digest.as_ref()[..16]
         .iter()

@@ -18,7 +18,8 @@ impl Cx {
     /// ```
     pub fn now(&self) -> SystemTime {
         let source = &self.shared.env.source;
-        UNIX_EPOCH + Duration::from_micros(self.value(OperationKind::Now, || micros(source.now())))
+        let time = self.journaled_value(OperationKind::Now, || micros(source.now()));
+        UNIX_EPOCH + Duration::from_micros(time)
     }
 
     /// Returns a journaled random number: every round reads the same number at this point of the handler.
@@ -31,7 +32,7 @@ impl Cx {
     /// # }
     /// ```
     pub fn random(&self) -> u64 {
-        self.value(OperationKind::Random, || {
+        self.journaled_value(OperationKind::Random, || {
             let mut bytes = [0; 8];
             self.shared.env.source.fill(&mut bytes);
             u64::from_le_bytes(bytes)
@@ -39,13 +40,13 @@ impl Cx {
     }
 
     /// Draws a value, or reads it from the journal. Inside a step it is not journaled, since the step's value is.
-    pub(super) fn value(&self, kind: OperationKind, draw: impl FnOnce() -> u64) -> u64 {
+    pub(super) fn journaled_value(&self, kind: OperationKind, draw: impl FnOnce() -> u64) -> u64 {
         let drawn = draw();
         if in_step(&self.shared) {
             return drawn;
         }
         let mut state = self.shared.lock();
-        let key = state.number(EntryKey::new(self.scope.as_ref(), kind, "".into()));
+        let key = state.assign_ordinal(EntryKey::new(self.scope.as_ref(), kind, "".into()));
         if let Some(index) = state.find(&key) {
             let number = state.journal.entries[index].outcome.json().parse();
             state.deliver(index);

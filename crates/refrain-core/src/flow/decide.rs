@@ -134,7 +134,7 @@ impl Decider<'_> {
     }
 
     /// Advances a handler that keeps waking itself, and returns whether a write is due.
-    pub(super) fn while_busy(&mut self, state: &mut FlowState) -> bool {
+    pub(super) fn advance_busy(&mut self, state: &mut FlowState) -> bool {
         match self.advance(state) {
             Some(decision) => matches!(decision, Decision::Write(_)),
             None => {
@@ -157,13 +157,12 @@ impl Decider<'_> {
 
     /// Delivers the earliest awaited entry. If no entry is awaited, new steps may start.
     fn advance(&mut self, state: &mut FlowState) -> Option<Decision> {
-        let granted = |slot: &Slot| slot.outside && matches!(slot.phase, Phase::Granted);
+        let granted = |slot: &Slot| slot.in_spawned_task && matches!(slot.phase, Phase::Granted);
         if state.slots.iter().any(granted) {
             // A spawned task will poll this operation, which wakes the driver.
             return Some(Decision::Wait);
         }
-        // When the flow is handed on, the next instance delivers the first parked entry and all later ones.
-        let end = state.first_parked().unwrap_or(usize::MAX);
+        let end = state.first_handed_on().unwrap_or(usize::MAX);
         let waiting = |(at, slot): (usize, &Slot)| match slot.phase {
             Phase::Waiting(entry) if entry < end => Some((entry, at)),
             _ => None,
@@ -180,7 +179,7 @@ impl Decider<'_> {
             if let Some(waker) = slot.waker.take() {
                 self.wake(waker);
             }
-            if slot.outside && !slot.ready {
+            if slot.in_spawned_task && !slot.ready {
                 // Its task may be in the middle of a poll that awaits an earlier entry next.
                 return Some(Decision::Wait);
             }
@@ -188,7 +187,7 @@ impl Decider<'_> {
             state.moves += 1;
             return Some(Decision::Again);
         }
-        state.live = true;
+        state.replay_complete = true;
         if state.handing_on {
             return None;
         }
@@ -215,32 +214,32 @@ impl Decider<'_> {
     /// Abandons steps that were woken and then not polled during a whole poll of the handler: the handler stores them
     /// somewhere, and they will not finish. Returns whether another poll is needed.
     fn drop_abandoned(&mut self, state: &mut FlowState) -> bool {
-        let Some(pass) = self.shared.passes.get().map(|passes| passes.get()) else {
+        let Some(poll) = self.shared.handler_polls.get().map(|polls| polls.get()) else {
             return false;
         };
         let mut again = false;
-        let mut forgotten = 0;
-        for slot in state.slots.iter_mut().filter(|slot| !slot.outside) {
+        let mut abandoned = 0;
+        for slot in state.slots.iter_mut().filter(|slot| !slot.in_spawned_task) {
             let Phase::Running(signal) = &slot.phase else {
                 continue;
             };
             match signal.woken_in() {
-                Some(woken_in) if woken_in < pass => {
+                Some(woken_in) if woken_in < poll => {
                     limited_event!(WARN, step = %slot.key.name,
                         "step abandoned: the handler started it and no longer polls it"
                     );
                     slot.phase = Phase::Idle;
-                    forgotten += 1;
+                    abandoned += 1;
                 }
                 Some(_) => again = true,
                 None => {}
             }
         }
-        state.running -= forgotten;
+        state.running -= abandoned;
         if again {
             self.due = true;
         }
-        again || forgotten > 0
+        again || abandoned > 0
     }
 
     /// Returns whether spawned tasks should run first, so that their asks are sent in the same round.
@@ -274,7 +273,7 @@ impl Decider<'_> {
 
 /// Returns whether the flow should be handed on and has reached a checkpoint or a step boundary.
 fn can_hand_on(state: &FlowState) -> bool {
-    state.handing_on && state.any(|phase| matches!(phase, Phase::Parked | Phase::Blocked))
+    state.handing_on && state.any(|phase| matches!(phase, Phase::HandingOn | Phase::Blocked))
 }
 
 /// The final event of a flow that must end.

@@ -67,7 +67,7 @@ pub struct Flow {
     busy_polls: u32,
     settle: SettleCounter,
     /// The final event, reported after the last write.
-    last: Option<Box<Event>>,
+    final_event: Option<Box<Event>>,
 }
 
 impl Flow {
@@ -84,7 +84,7 @@ impl Flow {
             due: true,
             busy_polls: 0,
             settle: SettleCounter::default(),
-            last: None,
+            final_event: None,
         }
     }
 
@@ -115,7 +115,7 @@ impl Flow {
     ///
     /// If polled after the flow has ended.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        if let Some(event) = self.last.take() {
+        if let Some(event) = self.final_event.take() {
             return Poll::Ready(*event);
         }
         self.waker.forward_to(cx.waker());
@@ -140,7 +140,7 @@ impl Flow {
             if self.waker.is_woken() && !self.must_end() {
                 if self.busy_polls >= MAX_POLLS {
                     self.busy_polls = 0;
-                    if self.with_decider(|decider, state| decider.while_busy(state)) {
+                    if self.with_decider(|decider, state| decider.advance_busy(state)) {
                         return Poll::Ready(Event::Write(self.write(AfterWrite::Continue).into()));
                     }
                 }
@@ -183,7 +183,7 @@ impl Flow {
                 })
             }
         };
-        self.note_failure(&event);
+        self.mark_call_ended(&event);
         self.end();
         event
     }
@@ -211,7 +211,7 @@ impl Flow {
     }
 
     /// Marks a failed call as ended, unless it is a task, which may be retried.
-    fn note_failure(&self, event: &Event) {
+    fn mark_call_ended(&self, event: &Event) {
         if matches!(event, Event::Ended(End::Fault(_) | End::Panicked(_))) {
             let mut state = self.shared.lock();
             state.call_ended |= !state.can_retry();
@@ -220,14 +220,14 @@ impl Flow {
 
     /// Ends the flow. An attempt that will be retried is written first; its asks stay published.
     fn end_with(&mut self, mut event: Event) -> Event {
-        self.note_failure(&event);
+        self.mark_call_ended(&event);
         let is_retried = match &event {
             Event::Ended(End::Failed(error)) => matches!(error.kind(), ErrorKind::Retry),
             Event::Ended(End::Panicked(_)) => true,
             _ => false,
         };
         if is_retried && self.shared.lock().has_unwritten_progress() {
-            self.last = Some(Box::new(event));
+            self.final_event = Some(Box::new(event));
             event = Event::Write(
                 self.shared
                     .write(AfterWrite::Continue, Withdraw::Nothing)
@@ -245,8 +245,8 @@ impl Flow {
 
     fn poll_handler(&mut self) -> Poll<Event> {
         self.waker.begin_poll();
-        if let Some(passes) = self.shared.passes.get() {
-            passes.next();
+        if let Some(polls) = self.shared.handler_polls.get() {
+            polls.next();
         }
         let handler = self
             .handler

@@ -49,13 +49,12 @@ impl Flow {
     /// Reports that the client cannot answer the ask published under this key.
     pub fn fail_ask(&mut self, wire_key: &str, reason: &str) {
         let outcome = |ask: &PendingAsk| {
-            let failed = AskError::Failed {
+            let error = AskError::Failed {
                 name: ask.key.name.to_string(),
                 reason: reason.to_owned(),
             };
-            let json = serde_json::to_string(&failed).ok()?;
-            Some(StoredOutcome::Failure(json.into()))
+            Some(StoredOutcome::from(&error))
         };
-        self.change(|state| state.settle_ask(wire_key, outcome));
+        self.change(|state| state.resolve_ask(wire_key, outcome));
     }
 }

@@ -31,7 +31,7 @@ pub(crate) enum Phase {
     /// A running step.
     Running(Arc<StepSignal>),
     /// Waits for the flow to be handed on.
-    Parked,
+    HandingOn,
     /// A checkpoint of a task that waits to be written.
     Saving,
     /// Waits to become a task.
@@ -56,15 +56,15 @@ pub(crate) struct Slot {
     pub(crate) phase: Phase,
     pub(crate) waker: Option<Waker>,
     /// Whether a spawned task polls the operation, not the driver.
-    pub(crate) outside: bool,
+    pub(crate) in_spawned_task: bool,
     /// Whether that task completed a poll since the slot began to wait for its turn.
     pub(crate) ready: bool,
 }
 
 impl Slot {
-    /// Stores the waker of the task that polls the operation.
-    pub(crate) fn wait_for(&mut self, poller: Poller<'_>) {
-        self.outside = poller.outside;
+    /// Sets the task that polls the operation.
+    pub(crate) fn set_poller(&mut self, poller: Poller<'_>) {
+        self.in_spawned_task = poller.in_spawned_task;
         match &mut self.waker {
             Some(old) => old.clone_from(poller.waker),
             empty => *empty = Some(poller.waker.clone()),
@@ -79,17 +79,17 @@ impl Slot {
                 wire_key,
                 fingerprint,
             } => {
-                let named = (wire_key.to_string(), ask);
-                let open = PendingAsk {
+                let sent = (wire_key.to_string(), ask);
+                let pending = PendingAsk {
                     wire_key,
                     key: self.key.clone(),
                     fingerprint,
                     current_run: true,
                 };
-                Some((named, open))
+                Some((sent, pending))
             }
-            other => {
-                self.phase = other;
+            phase => {
+                self.phase = phase;
                 None
             }
         }
@@ -101,7 +101,7 @@ impl Slot {
 pub(crate) struct Poller<'a> {
     pub(super) waker: &'a Waker,
     /// Whether it is a spawned task, not the driver.
-    pub(crate) outside: bool,
+    pub(crate) in_spawned_task: bool,
 }
 
 /// The slot of an operation; closed on drop.
@@ -114,8 +114,8 @@ impl SlotGuard<'_> {
     /// Closes the slot before the drop.
     pub(crate) fn close(&self) {
         let closed = self.shared.lock().close(self.id);
-        if closed.is_some_and(|slot| slot.outside) {
-            self.shared.kick();
+        if closed.is_some_and(|slot| slot.in_spawned_task) {
+            self.shared.wake_driver();
         }
     }
 }

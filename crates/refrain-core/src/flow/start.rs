@@ -73,7 +73,7 @@ impl Start {
         let journal = &mut snapshot.journal;
         let written = journal.entries.len();
         let (mut open, mut taken) = (Vec::new(), Vec::new());
-        for mut ask in std::mem::take(&mut journal.asked) {
+        for mut ask in std::mem::take(&mut journal.open_asks) {
             let answered = answers.iter().find(|(key, _)| **key == *ask.wire_key);
             let Some((key, json)) = answered else {
                 ask.current_run = false;
@@ -104,7 +104,7 @@ impl Start {
         mut snapshot: Snapshot,
         answers: Option<&Answers<'_>>,
     ) -> Result<Self, StartError> {
-        for ask in std::mem::take(&mut snapshot.journal.asked) {
+        for ask in std::mem::take(&mut snapshot.journal.open_asks) {
             let Some(raw) = answers.and_then(|answers| answers.get(&ask.wire_key)) else {
                 continue;
             };

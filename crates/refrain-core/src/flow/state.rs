@@ -12,7 +12,7 @@ use super::reply::{Fault, Note, Stats};
 use super::slot::{Phase, Poller, Slot, SlotGuard, SlotId};
 use super::task::PublishState;
 use super::thread_context::{in_step, is_driving, is_driving_any, unwind_task};
-use super::waker::{FlowWaker, PassCounter};
+use super::waker::{FlowWaker, PollCounter};
 use crate::journal::{Entry, EntryKey, FlowId, Journal, OperationKind, Rejections, StoredOutcome};
 use crate::{Error, Trace};
 use parking_lot::{Mutex, MutexGuard};
@@ -32,8 +32,8 @@ pub(crate) struct FlowState {
     /// The number of entries at the start of the round.
     pub(crate) replayed: usize,
     pub(crate) frontier: usize,
-    /// Whether the replay is complete: new steps may start, progress and logs are sent.
-    pub(crate) live: bool,
+    /// Whether new steps may start, and progress and logs are sent.
+    pub(crate) replay_complete: bool,
     pub(crate) slots: SmallVec<[Slot; 1]>,
     pub(super) next_slot: SlotId,
     /// The highest ordinal assigned to each name.
@@ -46,6 +46,7 @@ pub(crate) struct FlowState {
     pub(crate) ended: bool,
     /// Whether the call has ended, not just this round.
     pub(crate) call_ended: bool,
+    /// The number of running steps.
     pub(crate) running: usize,
     pub(crate) handing_on: bool,
     /// Whether a checkpoint lets other tasks of the thread run.
@@ -53,6 +54,7 @@ pub(crate) struct FlowState {
     pub(crate) stats: Stats,
     /// Counts the progress of operations.
     pub(crate) moves: u64,
+    /// Tasks that wait for the end of the round.
     pub(crate) cancelled: Vec<Waker>,
     /// Polls of operations left before the simulated crash of a test.
     pub(crate) fuse: Option<u32>,
@@ -78,7 +80,7 @@ pub(crate) struct Shared {
     pub(crate) trace: Trace,
     pub(crate) waker: Arc<FlowWaker>,
     /// Created when the first step starts.
-    pub(crate) passes: OnceLock<Arc<PassCounter>>,
+    pub(crate) handler_polls: OnceLock<Arc<PollCounter>>,
     state: Mutex<FlowState>,
 }
 
@@ -94,12 +96,12 @@ impl Shared {
             flow: start.snapshot.flow,
             waker,
             trace: start.trace,
-            passes: OnceLock::new(),
+            handler_polls: OnceLock::new(),
             env,
             state: Mutex::new(FlowState {
                 journal,
                 replayed,
-                live: replayed == 0,
+                replay_complete: replayed == 0,
                 early_answers: start.early_answers,
                 deadline: start.snapshot.deadline,
                 publishing: start.publishing,
@@ -121,7 +123,7 @@ impl Shared {
     pub(crate) fn poller<'a>(self: &Arc<Self>, task: &'a Context<'_>) -> Poller<'a> {
         Poller {
             waker: task.waker(),
-            outside: !is_driving(self),
+            in_spawned_task: !is_driving(self),
         }
     }
 
@@ -136,7 +138,7 @@ impl Shared {
     /// Stops an operation of an ended round. Returns `true` if the operation must fail with an error; otherwise it stays
     /// pending. If only the round has ended, the spawned Tokio task is unwound, since another round repeats its work.
     fn stop_operation(self: &Arc<Self>) -> bool {
-        self.kick();
+        self.wake_driver();
         let (ended, call_ended) = {
             let state = self.lock();
             (state.ended, state.call_ended)
@@ -166,7 +168,7 @@ impl Shared {
     }
 
     /// Wakes the driver after a change made by another task.
-    pub(crate) fn kick(self: &Arc<Self>) {
+    pub(crate) fn wake_driver(self: &Arc<Self>) {
         if !is_driving(self) {
             Wake::wake_by_ref(&self.waker);
         }
@@ -178,7 +180,7 @@ impl Shared {
         let at = Location::caller();
         let message = format!("{message} (at {}:{})", at.file(), at.line());
         self.lock().set_fault(message, false);
-        self.kick();
+        self.wake_driver();
     }
 
     /// Registers an operation. Its ordinal is assigned now, not at its first poll.
@@ -189,18 +191,18 @@ impl Shared {
         kind: OperationKind,
         name: Cow<'static, str>,
     ) -> (SlotGuard<'_>, EntryKey) {
-        let (id, key, twice) = {
+        let (id, key, is_in_use) = {
             let mut state = self.lock();
-            let key = state.number(EntryKey::new(scope, kind, name));
-            let twice = state.slots.iter().any(|slot| slot.key.same_name(&key));
-            (state.push_slot(key.clone()), key, twice)
+            let key = state.assign_ordinal(EntryKey::new(scope, kind, name));
+            let is_in_use = state.slots.iter().any(|slot| slot.key.same_name(&key));
+            (state.push_slot(key.clone()), key, is_in_use)
         };
         let (kind, name) = (kind.as_str(), &key.name);
         if in_step(self) {
             self.fault(&format!(
                 "{kind} {name:?} was called inside a step; move it out of the step: a step cannot ask or contain other steps"
             ));
-        } else if twice {
+        } else if is_in_use {
             self.fault(&format!(
                 "the {kind} {name:?} is used twice at the same time; give each use another name or another cx.scope(..)"
             ));
@@ -254,14 +256,14 @@ impl FlowState {
             key,
             phase: Phase::Idle,
             waker: None,
-            outside: false,
+            in_spawned_task: false,
             ready: false,
         });
         id
     }
 
     /// Assigns the next ordinal of its name to a key.
-    pub(crate) fn number(&mut self, mut key: EntryKey) -> EntryKey {
+    pub(crate) fn assign_ordinal(&mut self, mut key: EntryKey) -> EntryKey {
         if let Some(last) = self.ordinals.iter_mut().find(|last| last.same_name(&key)) {
             last.ordinal += 1;
             key.ordinal = last.ordinal;
@@ -298,10 +300,10 @@ impl FlowState {
     }
 
     /// Puts an operation into a phase in which it waits.
-    pub(crate) fn park(&mut self, id: SlotId, phase: Phase, poller: Poller<'_>) {
+    pub(crate) fn wait_in(&mut self, id: SlotId, phase: Phase, poller: Poller<'_>) {
         if let Some(slot) = self.slot(id) {
             slot.phase = phase;
-            slot.wait_for(poller);
+            slot.set_poller(poller);
         }
         self.moves += 1;
     }
@@ -309,7 +311,7 @@ impl FlowState {
     /// The entry of an operation without a schema.
     pub(crate) fn find(&self, key: &EntryKey) -> Option<usize> {
         let mut entries = self.journal.entries.iter();
-        entries.position(|e| !e.void && e.key == *key)
+        entries.position(|e| !e.rejected && e.key == *key)
     }
 
     /// The entry that answers an ask: one with the same schema, or else the latest that matches the ask's schema.
@@ -317,26 +319,22 @@ impl FlowState {
         &self,
         key: &EntryKey,
         fingerprint: u64,
-        fits: impl Fn(&str) -> bool,
+        matches_schema: impl Fn(&str) -> bool,
     ) -> Option<usize> {
         let entries = &self.journal.entries;
-        let has_key = |e: &Entry| !e.void && e.key == *key;
-        let matches_schema =
-            |e: &Entry| matches!(&e.outcome, StoredOutcome::Value(json) if fits(json));
+        let has_key = |e: &Entry| !e.rejected && e.key == *key;
+        let matches =
+            |e: &Entry| matches!(&e.outcome, StoredOutcome::Value(json) if matches_schema(json));
         entries
             .iter()
             .position(|e| has_key(e) && e.fingerprint == fingerprint)
-            .or_else(|| {
-                entries
-                    .iter()
-                    .rposition(|e| has_key(e) && matches_schema(e))
-            })
+            .or_else(|| entries.iter().rposition(|e| has_key(e) && matches(e)))
     }
 
     /// Appends an entry to the journal. A full journal is a fault.
     pub(crate) fn append(&mut self, entry: Entry, limit: usize) -> Option<usize> {
         if self.journal.entries.len() >= limit {
-            let name = entry.key.full();
+            let name = entry.key.qualified_name();
             let message =
                 format!("journal full: the limit of {limit} entries leaves no room for {name:?}");
             self.set_fault(message, false);
@@ -353,34 +351,34 @@ impl FlowState {
             Some(slot) => match slot.phase {
                 Phase::Granted => return true,
                 // The flow is about to be handed on, and the next instance delivers this value.
-                Phase::Parked => return false,
+                Phase::HandingOn => return false,
                 // The driver woke this task and the task polled again, so all its operations are registered.
                 Phase::Waiting(_) => slot.waker.is_none(),
                 _ => false,
             },
             None => false,
         };
-        self.park(id, Phase::Waiting(index), poller);
+        self.wait_in(id, Phase::Waiting(index), poller);
         if let Some(slot) = self.slot(id) {
             slot.ready |= polled_again;
         }
         false
     }
 
-    /// The first entry that the next instance delivers.
-    pub(super) fn first_parked(&self) -> Option<usize> {
+    /// The first entry that the next instance delivers, if the flow is handed on. It also delivers all later entries.
+    pub(super) fn first_handed_on(&self) -> Option<usize> {
         if !self.handing_on {
             return None;
         }
-        let parked = |slot: &&Slot| matches!(slot.phase, Phase::Parked);
-        let parked = self.slots.iter().filter(parked);
-        parked.filter_map(|slot| self.find(&slot.key)).min()
+        let is_handing_on = |slot: &&Slot| matches!(slot.phase, Phase::HandingOn);
+        let slots = self.slots.iter().filter(is_handing_on);
+        slots.filter_map(|slot| self.find(&slot.key)).min()
     }
 
     /// Marks an entry as delivered to the handler.
     pub(crate) fn deliver(&mut self, index: usize) {
         if let Some(entry) = self.journal.entries.get_mut(index) {
-            if !entry.delivered && index < self.replayed && !entry.void {
+            if !entry.delivered && index < self.replayed && !entry.rejected {
                 self.stats.replayed += 1;
             }
             entry.delivered = true;
@@ -399,11 +397,11 @@ impl FlowState {
             self.frontier += 1;
         }
         if self.frontier >= self.replayed {
-            self.live = true;
+            self.replay_complete = true;
         }
     }
 
-    /// Marks a rejected answer as void, and returns how many answers to this ask were rejected.
+    /// Marks an answer as rejected, and returns how many answers to this ask were rejected.
     pub(crate) fn reject(&mut self, index: usize, reason: &str) -> u32 {
         let Journal {
             entries,
@@ -411,7 +409,7 @@ impl FlowState {
             ..
         } = &mut self.journal;
         let entry = &mut entries[index];
-        entry.void = true;
+        entry.rejected = true;
         let same = |r: &Rejections| r.key == entry.key && r.fingerprint == entry.fingerprint;
         let at = rejections.iter().position(same).unwrap_or_else(|| {
             rejections.push(Rejections {

@@ -13,13 +13,13 @@ impl FlowState {
     /// The key of an ask on the wire: the ask's name if it is unused, otherwise `scope/name#n`.
     pub(crate) fn wire_key(&mut self, id: SlotId, key: &EntryKey, fingerprint: u64) -> Box<str> {
         let plain = self.plain_wire_key(id, key);
-        let (slots, used) = (&self.slots, &self.journal.used);
-        let open = |slot: &Slot, wire: &str| slot.id != id && slot.phase.open_key() == Some(wire);
-        let taken = |wire: &str| {
-            slots.iter().any(|slot| open(slot, wire)) || used.iter().any(|used| **used == *wire)
+        let (slots, used) = (&self.slots, &self.journal.used_wire_keys);
+        let is_open = |slot: &Slot, key: &str| slot.id != id && slot.phase.open_key() == Some(key);
+        let is_used = |key: &str| {
+            slots.iter().any(|slot| is_open(slot, key)) || used.iter().any(|used| **used == *key)
         };
         match &mut self.publishing {
-            Some(publishing) => publishing.wire_key(key, fingerprint, plain, taken),
+            Some(publishing) => publishing.wire_key(key, fingerprint, plain, is_used),
             None => plain.into(),
         }
     }
@@ -30,17 +30,17 @@ impl FlowState {
                 && k.kind.ask().is_some()
                 && (k.kind != key.kind || k.scope != key.scope)
         };
-        let taken_by_slot = |slot: &Slot| {
+        let is_used_by = |slot: &Slot| {
             slot.id != id && slot.phase.open_key().is_some() && is_same_name(&slot.key)
         };
-        let plain_is_taken = key.ordinal > 1
+        let is_name_used = key.ordinal > 1
             || (self.journal.entries.iter()).any(|e| is_same_name(&e.key))
-            || self.slots.iter().any(taken_by_slot);
+            || self.slots.iter().any(is_used_by);
         let mut wire = match (&key.scope, key.ordinal) {
-            _ if !plain_is_taken => key.name.to_string(),
+            _ if !is_name_used => key.name.to_string(),
             // An operation in another scope uses the plain name.
             (None, 1) => format!("{}#1", key.name),
-            _ => key.full(),
+            _ => key.qualified_name(),
         };
         while self.any(|phase| phase.open_key() == Some(&*wire)) {
             wire = format!("{wire}.{}", key.kind.as_str());
@@ -106,7 +106,7 @@ impl FlowState {
         }
         let names = || reply.asks.iter().map(|(name, ..)| name);
         let is_repeated = |(at, name)| names().take(at).any(|earlier| earlier == name);
-        if let Some((_, name)) = names().enumerate().find(|named| is_repeated(*named)) {
+        if let Some((_, name)) = names().enumerate().find(|name| is_repeated(*name)) {
             return Err(Error::internal(format!(
                 "an incomplete reply has two asks with the key {name:?}; give each ask another key"
             )));
@@ -134,8 +134,8 @@ impl FlowState {
                 .into());
             }
             let mut key = EntryKey::new(None, ask.kind().into(), name);
-            let before = (self.journal.entries.iter()).filter(|e| e.key.same_name(&key));
-            key.ordinal = before.count() as u32 + 1;
+            let earlier = (self.journal.entries.iter()).filter(|e| e.key.same_name(&key));
+            key.ordinal = earlier.count() as u32 + 1;
             asks.push((key.name.to_string(), ask));
             open.push(PendingAsk {
                 wire_key: key.name.as_ref().into(),
@@ -164,8 +164,8 @@ impl FlowState {
         let mut journal = std::mem::take(&mut self.journal);
         journal.round += 1;
         journal.sheds += u32::from(handed_on);
-        journal.asked = open;
-        let snapshot = Snapshot::without_void(flow, self.deadline, journal);
+        journal.open_asks = open;
+        let snapshot = Snapshot::without_rejected(flow, self.deadline, journal);
         Suspension {
             asks,
             snapshot,

@@ -77,23 +77,23 @@ impl PublishState {
         published.position(|ask| *ask.wire_key == *wire_key)
     }
 
-    /// The wire key of a published ask. For a new ask, `plain` or a numbered variant of it that is not taken.
+    /// The wire key of a published ask. For a new ask, `plain` or a numbered variant of it that is not used.
     pub(super) fn wire_key(
         &mut self,
         key: &EntryKey,
         fingerprint: u64,
         plain: String,
-        taken: impl Fn(&str) -> bool,
+        is_used: impl Fn(&str) -> bool,
     ) -> Box<str> {
         let same = |p: &&mut PendingAsk| p.key == *key && p.fingerprint == fingerprint;
-        if let Some(known) = self.published.iter_mut().find(same) {
-            known.current_run = true;
-            return known.wire_key.clone();
+        if let Some(published) = self.published.iter_mut().find(same) {
+            published.current_run = true;
+            return published.wire_key.clone();
         }
         let numbered = (2..).map(|number| format!("{plain}.{number}"));
         std::iter::once(plain.clone())
             .chain(numbered)
-            .find(|wire| !taken(wire))
+            .find(|wire| !is_used(wire))
             .unwrap_or(plain)
             .into()
     }
@@ -189,15 +189,15 @@ impl FlowState {
         let Some(publishing) = &self.publishing else {
             return changes;
         };
-        for known in &publishing.published {
-            let wire = &*known.wire_key;
-            let is_kept = match withdraw {
+        for ask in &publishing.published {
+            let wire = &*ask.wire_key;
+            let stays = match withdraw {
                 Withdraw::Nothing => true,
-                Withdraw::Dropped => !known.current_run,
+                Withdraw::Dropped => !ask.current_run,
                 Withdraw::All => false,
             };
-            if is_kept || self.any(|phase| phase.open_key() == Some(wire)) {
-                changes.published.push(known.clone());
+            if stays || self.any(|phase| phase.open_key() == Some(wire)) {
+                changes.published.push(ask.clone());
             } else {
                 changes.withdrawn.push(wire.to_owned());
             }
@@ -236,7 +236,7 @@ impl FlowState {
             withdrawn,
         } = changes;
         let new_keys = asks.iter().map(|(wire, _)| wire.as_str().into());
-        self.journal.used.extend(new_keys);
+        self.journal.used_wire_keys.extend(new_keys);
         let open = published.clone();
         let blocked = |slot: &&Slot| matches!(slot.phase, Phase::Blocked);
         let blocked = self.slots.iter().filter(blocked).map(|slot| slot.id);
@@ -273,21 +273,21 @@ impl FlowState {
     ) -> PendingWrite {
         let mut changes = AskChanges::default();
         if let Some(publishing) = &mut self.publishing {
-            let used = &self.journal.used;
+            let used = &self.journal.used_wire_keys;
             for (mut open, (plain, ask)) in open.into_iter().zip(asks) {
-                let taken = |wire: &str| {
+                let is_used = |wire: &str| {
                     used.iter().any(|used| **used == *wire)
                         || changes.new.iter().any(|(new, _)| new == wire)
                 };
-                open.wire_key = publishing.wire_key(&open.key, open.fingerprint, plain, taken);
+                open.wire_key = publishing.wire_key(&open.key, open.fingerprint, plain, is_used);
                 if publishing.find_published(&open.wire_key).is_none() {
                     changes.new.push((open.wire_key.to_string(), ask));
                 }
                 changes.published.push(open);
             }
-            let is_kept = |wire: &str| (changes.published.iter()).any(|p| *p.wire_key == *wire);
-            let known = publishing.published.iter().map(|p| &*p.wire_key);
-            let withdrawn = known.filter(|wire| !is_kept(wire)).map(str::to_owned);
+            let stays = |wire: &str| (changes.published.iter()).any(|p| *p.wire_key == *wire);
+            let published = publishing.published.iter().map(|p| &*p.wire_key);
+            let withdrawn = published.filter(|wire| !stays(wire)).map(str::to_owned);
             changes.withdrawn = withdrawn.collect();
         }
         let then = match changes.published.is_empty() {
@@ -303,8 +303,8 @@ impl FlowState {
 
     fn snapshot(&self, flow: FlowId, open: Vec<PendingAsk>) -> Snapshot {
         let mut journal = self.journal.clone();
-        journal.asked = open;
-        Snapshot::without_void(flow, self.deadline, journal)
+        journal.open_asks = open;
+        Snapshot::without_rejected(flow, self.deadline, journal)
     }
 
     /// The end of the first sleep.
@@ -322,8 +322,8 @@ impl FlowState {
         self.release(|phase| matches!(phase, Phase::Asleep(until) if *until <= now))
     }
 
-    /// Lets the given steps start if they still wait, since all progress before them is written.
-    fn clear(&mut self, blocked: &[SlotId]) -> Wakers {
+    /// Lets these steps start if they still wait, since all progress before them is written.
+    fn clear_blocked(&mut self, blocked: &[SlotId]) -> Wakers {
         let mut wakers = Wakers::new();
         for slot in &mut self.slots {
             if blocked.contains(&slot.id) && matches!(slot.phase, Phase::Blocked) {
@@ -335,8 +335,8 @@ impl FlowState {
         wakers
     }
 
-    /// Settles a published ask. `outcome` returns the journal's value, or `None` if the answer is malformed.
-    pub(super) fn settle_ask(
+    /// Resolves a published ask. `outcome` returns the value for the journal, or `None` if the answer is malformed.
+    pub(super) fn resolve_ask(
         &mut self,
         wire_key: &str,
         outcome: impl FnOnce(&PendingAsk) -> Option<StoredOutcome>,
@@ -449,17 +449,17 @@ impl Flow {
                 .publishing
                 .as_mut()
                 .and_then(|publishing| publishing.writing.take());
-            (saved, state.clear(&writing.unwrap_or_default()))
+            (saved, state.clear_blocked(&writing.unwrap_or_default()))
         };
         saved.into_iter().chain(cleared).for_each(Waker::wake);
     }
 
-    /// Adds the answer to the ask published under this key. The ask is settled even if the answer is malformed.
+    /// Adds the answer to the ask published under this key. The ask is resolved even if the answer is malformed.
     pub fn answer(&mut self, wire_key: &str, json: &str) {
         let outcome = |ask: &PendingAsk| {
             has_valid_shape(ask, json).then(|| StoredOutcome::Value(json.into()))
         };
-        self.change(|state| state.settle_ask(wire_key, outcome));
+        self.change(|state| state.resolve_ask(wire_key, outcome));
     }
 
     /// Suspends the task, drops running work and ends the flow. A task that was not at rest must be resumed at once.

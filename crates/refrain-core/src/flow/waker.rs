@@ -67,9 +67,9 @@ impl Wake for FlowWaker {
 
 /// Counts the polls of the handler.
 #[derive(Default)]
-pub(crate) struct PassCounter(AtomicU64);
+pub(crate) struct PollCounter(AtomicU64);
 
-impl PassCounter {
+impl PollCounter {
     pub(crate) fn next(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
@@ -81,7 +81,7 @@ impl PassCounter {
 
 /// The waker of a step. It detects a step that was woken and never polled again.
 pub(crate) struct StepSignal {
-    passes: Arc<PassCounter>,
+    polls: Arc<PollCounter>,
     woken_in: AtomicU64,
     outer: OuterWaker,
 }
@@ -90,9 +90,9 @@ impl StepSignal {
     /// The step was not woken since its last poll.
     const NOT_WOKEN: u64 = u64::MAX;
 
-    pub(crate) fn new(passes: Arc<PassCounter>) -> Arc<Self> {
+    pub(crate) fn new(polls: Arc<PollCounter>) -> Arc<Self> {
         Arc::new(Self {
-            passes,
+            polls,
             woken_in: AtomicU64::new(Self::NOT_WOKEN),
             outer: OuterWaker::default(),
         })
@@ -105,14 +105,14 @@ impl StepSignal {
 
     /// The poll of the handler in which the step was woken, if it was.
     pub(crate) fn woken_in(&self) -> Option<u64> {
-        let pass = self.woken_in.load(Ordering::Acquire);
-        (pass != Self::NOT_WOKEN).then_some(pass)
+        let poll = self.woken_in.load(Ordering::Acquire);
+        (poll != Self::NOT_WOKEN).then_some(poll)
     }
 }
 
 impl Wake for StepSignal {
     fn wake(self: Arc<Self>) {
-        self.woken_in.store(self.passes.get(), Ordering::Release);
+        self.woken_in.store(self.polls.get(), Ordering::Release);
         self.outer.wake();
     }
 }

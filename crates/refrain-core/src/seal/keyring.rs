@@ -16,14 +16,14 @@ use std::fmt;
 use std::str::FromStr;
 use strum::{Display, EnumString};
 
-const SECRET: usize = 32;
+const SECRET_LEN: usize = 32;
 
 /// The id of a key: the first four bytes of its secret's digest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyId([u8; 4]);
 
 impl KeyId {
-    fn of(secret: &[u8; SECRET]) -> Self {
+    fn of(secret: &[u8; SECRET_LEN]) -> Self {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, secret);
         Self::from_slice(&digest.as_ref()[..4])
     }
@@ -67,17 +67,17 @@ pub enum KeyState {
 pub(super) struct RingKey {
     pub(super) id: KeyId,
     state: KeyState,
-    pub(super) secret: [u8; SECRET],
+    pub(super) secret: [u8; SECRET_LEN],
 }
 
 impl RingKey {
-    fn new(state: KeyState, secret: [u8; SECRET]) -> Self {
+    fn new(state: KeyState, secret: [u8; SECRET_LEN]) -> Self {
         let id = KeyId::of(&secret);
         Self { id, state, secret }
     }
 
     fn generate(state: KeyState, source: &dyn Source) -> Self {
-        let mut secret = [0; SECRET];
+        let mut secret = [0; SECRET_LEN];
         source.fill(&mut secret);
         Self::new(state, secret)
     }
@@ -234,7 +234,7 @@ impl FromStr for KeyRing {
             let state = state
                 .parse()
                 .map_err(|_| invalid("the state must be staged, minting or retiring"))?;
-            let secret: [u8; SECRET] = URL_SAFE_NO_PAD
+            let secret: [u8; SECRET_LEN] = URL_SAFE_NO_PAD
                 .decode(secret)
                 .ok()
                 .and_then(|bytes| bytes.try_into().ok())

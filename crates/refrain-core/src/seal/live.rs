@@ -1,6 +1,6 @@
 //! Tokens of live calls, which name the holding instance and contain no journal.
 
-use super::{Binding, HEADER, OpenError, SealFormat, Sealer, TAG, seal_in_place};
+use super::{Binding, HEADER_LEN, OpenError, SealFormat, Sealer, TAG_LEN, seal_in_place};
 use crate::journal::FlowId;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use base64::Engine;
@@ -59,13 +59,13 @@ impl Sealer {
         } = token;
         let now = self.source.unix_seconds();
         let fields: LiveFields<'_> = (*flow, now, *deadline, *round, holder);
-        let (minter, header) = self.header(SealFormat::Live, now);
-        let mut bytes = Vec::with_capacity(HEADER + 64 + holder.len() + TAG);
+        let (sealing, header) = self.header(SealFormat::Live, now);
+        let mut bytes = Vec::with_capacity(HEADER_LEN + 64 + holder.len() + TAG_LEN);
         bytes.extend_from_slice(&header);
         let mut bytes =
             postcard::to_extend(&fields, bytes).expect("the fields can be encoded into a vector");
-        bytes.extend_from_slice(&[0; TAG]);
-        seal_in_place(&minter, &header, &binding.0, &mut bytes);
+        bytes.extend_from_slice(&[0; TAG_LEN]);
+        seal_in_place(&sealing, &header, &binding.0, &mut bytes);
         URL_SAFE_NO_PAD.encode(&bytes)
     }
 
@@ -81,7 +81,7 @@ impl Sealer {
 
     /// Opens the output of [`seal_live`](Self::seal_live), presented for the call described by `binding`.
     pub fn open_live(&self, binding: &Binding, token: &str) -> Result<LiveToken, OpenError> {
-        if token.len() > self.options.max_token || token.len() < (HEADER + TAG) * 4 / 3 {
+        if token.len() > self.options.max_token || token.len() < (HEADER_LEN + TAG_LEN) * 4 / 3 {
             return Err(OpenError::Length);
         }
         let mut bytes = URL_SAFE_NO_PAD

@@ -1,6 +1,8 @@
 //! Answers: which are used, in which order, and invalid ones.
 
-use crate::support::{Book, Num, RoundEnd, World, accept, handler, num};
+use crate::support::{
+    Book, Num, RoundEnd, World, accept, assert_contains, handler, handler_with, num,
+};
 use futures_util::future::{Either, join, join_all, select};
 use refrain_core::{
     Answer, AskError, Cx, ErrorKind, Field, Form, HandlerFuture, Incomplete, Outcome, StartError,
@@ -13,14 +15,10 @@ use serde_json::{Value, json};
 async fn invalid_answer_is_asked_again_with_the_reason() {
     let world = World::new();
     let book = Book::default();
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            let n = cx.elicit::<Num>("n", "How many?").await;
-            book.write(format!("{n:?}"));
-            ok(n?.v)
-        }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        let n = cx.elicit::<Num>("n", "How many?").await;
+        book.write(format!("{n:?}"));
+        ok(n?.v)
     });
     let bad = [
         (
@@ -34,7 +32,9 @@ async fn invalid_answer_is_asked_again_with_the_reason() {
     assert_eq!(first.message("n"), "How many?");
     let mut token = first.token();
     for (answer, reason) in &bad {
-        let round = world.next(&handler, &token, &json!({ "n": answer })).await;
+        let round = world
+            .present(&handler, &token, &json!({ "n": answer }))
+            .await;
         assert_eq!(round.keys(), ["n"]);
         let message = round.message("n");
         assert!(
@@ -43,12 +43,8 @@ async fn invalid_answer_is_asked_again_with_the_reason() {
         );
         token = round.token();
     }
-    assert_eq!(
-        book.lines(),
-        [""; 0],
-        "the handler is not told before there are too many"
-    );
-    let good = world.next(&handler, &token, &json!({"n": num(3)})).await;
+    assert_eq!(book.lines(), [""; 0], "the handler gets no invalid answer");
+    let good = world.present(&handler, &token, &json!({"n": num(3)})).await;
     assert_eq!(good.out(), 3);
     assert_eq!(book.lines(), ["Ok(Num { v: 3 })"]);
 }
@@ -64,18 +60,14 @@ async fn too_many_invalid_answers_fail_the_ask_permanently() {
     });
     let mut round = world.first(&handler).await;
     for _ in 0..2 {
-        round = world
-            .next(&handler, &round.token(), &json!({"n": num(-1)}))
-            .await;
+        round = world.next(&handler, &round, &json!({"n": num(-1)})).await;
         assert_eq!(round.keys(), ["n"]);
     }
-    round = world
-        .next(&handler, &round.token(), &json!({"n": num(-2)}))
-        .await;
+    round = world.next(&handler, &round, &json!({"n": num(-2)})).await;
     assert_eq!(round.keys(), ["last"]);
     // A late valid answer has no effect.
     let answers = json!({"n": num(5), "last": num(6)});
-    let out = world.next(&handler, &round.token(), &answers).await.out();
+    let out = world.next(&handler, &round, &answers).await.out();
     let expected = AskError::Invalid {
         name: "n".into(),
         reason: "v must be at least 0".into(),
@@ -87,35 +79,31 @@ async fn too_many_invalid_answers_fail_the_ask_permanently() {
 async fn invalid_answer_does_not_block_the_others() {
     let world = World::new();
     let book = Book::default();
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            // Created in one order, awaited in the other.
-            let a = cx.elicit::<Num>("a", "?");
-            let b = cx.elicit::<Num>("b", "?");
-            let after_b = async {
-                let b = b.await?.v;
-                book.write(format!("b is {b}"));
-                ok(b + cx.elicit::<Num>("c", "?").await?.v)
-            };
-            let (b, a) = join(after_b, a).await;
-            ok((a?.v, b?))
-        }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        // Created in one order, awaited in the other.
+        let a = cx.elicit::<Num>("a", "?");
+        let b = cx.elicit::<Num>("b", "?");
+        let after_b = async {
+            let b = b.await?.v;
+            book.write(format!("b is {b}"));
+            ok(b + cx.elicit::<Num>("c", "?").await?.v)
+        };
+        let (b, a) = join(after_b, a).await;
+        ok((a?.v, b?))
     });
     let first = world.first(&handler).await;
     assert_eq!(first.keys(), ["a", "b"]);
     let answers = json!({"a": num(-1), "b": num(2)});
-    let second = world.next(&handler, &first.token(), &answers).await;
+    let second = world.next(&handler, &first, &answers).await;
     assert_eq!(
         second.keys(),
         ["a", "c"],
-        "b's branch went on in the same round"
+        "the branch of b continues in the same round"
     );
     assert_eq!(book.lines(), ["b is 2"]);
     let answers = json!({"a": num(1), "c": num(3)});
     assert_eq!(
-        world.next(&handler, &second.token(), &answers).await.out(),
+        world.next(&handler, &second, &answers).await.out(),
         json!([1, 5])
     );
 }
@@ -143,14 +131,14 @@ async fn declined_form_is_an_answer() {
     ] {
         let answers = json!({"n": {"action": action}});
         let token = world.first(&elicit).await.token();
-        let round = world.next(&elicit, &token, &answers).await;
+        let round = world.present(&elicit, &token, &answers).await;
         assert_eq!(*round.error().kind(), ErrorKind::Ask(error.clone()));
         assert_eq!(round.error().as_ask().unwrap().name(), "n");
         let token = world.first(&ask).await.token();
-        let round = world.next(&ask, &token, &answers).await;
+        let round = world.present(&ask, &token, &answers).await;
         // It stays a decline.
         let answers = json!({"n": num(1), "last": num(2)});
-        let round = world.next(&ask, &round.token(), &answers).await;
+        let round = world.next(&ask, &round, &answers).await;
         assert_eq!(round.out(), format!("{outcome} Accepted(Num {{ v: 2 }})"));
     }
 }
@@ -171,9 +159,7 @@ async fn first_request_may_contain_answers() {
     let part = json!({"a": num(1), "b": {"roots": []}});
     let round = world.first_with(&handler, &part).await;
     assert_eq!(round.keys(), ["c"]);
-    let round = world
-        .next(&handler, &round.token(), &json!({"c": num(4)}))
-        .await;
+    let round = world.next(&handler, &round, &json!({"c": num(4)})).await;
     assert_eq!(round.out(), json!([1, 0, 4]));
     // An invalid answer is asked again; a malformed one is the client's error.
     let round = world
@@ -185,11 +171,7 @@ async fn first_request_may_contain_answers() {
         .first_with(&handler, &json!({"a": {"nonsense": 1}}))
         .await;
     assert!(fault.fault().bad_answer);
-    assert!(
-        fault.fault().message.contains("inputResponses[\"a\"]"),
-        "{:?}",
-        fault.fault()
-    );
+    assert_contains(&fault.fault().message, &["inputResponses[\"a\"]"]);
 }
 
 #[tokio::test]
@@ -202,12 +184,12 @@ async fn answers_to_unknown_keys_are_ignored() {
     let token = world.first(&handler).await.token();
     // An answer to a future ask is ignored.
     let answers = json!({"b": num(9), "constructor": {"x": 1}, "": {}, "a": num(1)});
-    let round = world.next(&handler, &token, &answers).await;
+    let round = world.present(&handler, &token, &answers).await;
     assert_eq!(round.keys(), ["b"]);
     // So is an answer to a settled ask.
     let answers = json!({"a": num(7), "b": num(2)});
     assert_eq!(
-        world.next(&handler, &round.token(), &answers).await.out(),
+        world.next(&handler, &round, &answers).await.out(),
         json!([1, 2])
     );
 }
@@ -222,16 +204,18 @@ async fn missing_answer_is_asked_again() {
     });
     let round = world.first(&handler).await;
     assert_eq!(round.keys(), ["a", "b", "c"]);
-    let round = world.next(&handler, &round.token(), &json!({})).await;
+    let round = world.next(&handler, &round, &json!({})).await;
     assert_eq!(round.keys(), ["a", "b", "c"]);
-    assert_eq!(round.message("a"), "a", "no answer is not a wrong answer");
-    let round = world
-        .next(&handler, &round.token(), &json!({"b": num(2)}))
-        .await;
+    assert_eq!(
+        round.message("a"),
+        "a",
+        "a missing answer is not a rejected one"
+    );
+    let round = world.next(&handler, &round, &json!({"b": num(2)})).await;
     assert_eq!(round.keys(), ["a", "c"]);
     let answers = json!({"a": num(1), "b": num(99), "c": num(3)});
     assert_eq!(
-        world.next(&handler, &round.token(), &answers).await.out(),
+        world.next(&handler, &round, &answers).await.out(),
         json!([1, 2, 3])
     );
 }
@@ -253,7 +237,9 @@ async fn malformed_answer_is_rejected_with_its_key() {
         ("roots", json!({"roots": 5})),
         ("model", json!({"role": "assistant"})),
     ] {
-        let round = world.next(&handler, &token, &json!({ key: answer })).await;
+        let round = world
+            .present(&handler, &token, &json!({ key: answer }))
+            .await;
         let RoundEnd::Rejected(StartError::Shape { key: named, source }) = &round.end else {
             panic!("{answer}: {:?}", round.end)
         };
@@ -287,7 +273,7 @@ async fn answers_are_ordered_by_their_asks() {
             let token = first.token();
             let second = world.request_text(&handler, Some(&token), text, None).await;
             let last = world
-                .next(&handler, &second.token(), &json!({"last": num(0)}))
+                .next(&handler, &second, &json!({"last": num(0)}))
                 .await;
             assert_eq!(last.out(), json!([[names[0], 1], 0]), "{text}");
         }
@@ -306,10 +292,10 @@ async fn form_can_be_built_at_run_time() {
     });
     let token = world.first(&handler).await.token();
     let bad = json!({"pick": accept(&json!({"colour": "green"}))});
-    let round = world.next(&handler, &token, &bad).await;
+    let round = world.present(&handler, &token, &bad).await;
     assert!(round.message("pick").contains("must be one of red, blue"));
     let good = json!({"pick": accept(&json!({"colour": "blue", "more": 1}))});
-    let out = world.next(&handler, &round.token(), &good).await.out();
+    let out = world.next(&handler, &round, &good).await.out();
     assert_eq!(out, json!({"colour": "blue", "more": 1}));
 }
 
@@ -349,11 +335,8 @@ async fn malformed_url_is_rejected() {
             );
             continue;
         }
-        for said in [&straight.fault().message, &explicit.error().to_string()] {
-            assert!(
-                said.contains("malformed URL for \"pay\""),
-                "{url:?}: {said}"
-            );
+        for message in [&straight.fault().message, &explicit.error().to_string()] {
+            assert_contains(message, &["malformed URL for \"pay\""]);
         }
     }
 }
@@ -362,56 +345,34 @@ async fn malformed_url_is_rejected() {
 async fn url_is_asked_again_until_the_check_succeeds() {
     let world = World::new();
     let book = Book::default();
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            let done = || {
-                let book = book.clone();
-                async move {
-                    book.write("checked");
-                    ok(book.count("paid") > 0)
-                }
-            };
-            cx.elicit_url("pay", "Please pay", "https://example.com/pay", done)
-                .await?;
-            ok(cx.elicit::<Num>("last", "?").await?.v)
-        }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        let done = || {
+            let book = book.clone();
+            async move {
+                book.write("checked");
+                ok(book.count("paid") > 0)
+            }
+        };
+        cx.elicit_url("pay", "Please pay", "https://example.com/pay", done)
+            .await?;
+        ok(cx.elicit::<Num>("last", "?").await?.v)
     });
     let yes: Value = json!({"action": "accept"});
     let first = world.first(&handler).await;
-    assert_eq!(
-        book.count("checked"),
-        0,
-        "nothing is checked before there is consent"
-    );
-    let second = world
-        .next(&handler, &first.token(), &json!({"pay": yes}))
-        .await;
+    assert_eq!(book.count("checked"), 0, "no check before consent");
+    let second = world.next(&handler, &first, &json!({"pay": yes})).await;
     assert_eq!(second.keys(), ["pay#2"]);
     assert!(second.message("pay#2").contains("not been completed"));
     assert_eq!(book.count("checked"), 1);
     book.write("paid");
-    let third = world
-        .next(&handler, &second.token(), &json!({"pay#2": yes}))
-        .await;
+    let third = world.next(&handler, &second, &json!({"pay#2": yes})).await;
     assert_eq!(third.keys(), ["last"]);
-    assert_eq!(
-        book.count("checked"),
-        2,
-        "an earlier check is not made again"
-    );
-    let last = world
-        .next(&handler, &third.token(), &json!({"last": num(4)}))
-        .await;
+    assert_eq!(book.count("checked"), 2, "an earlier check does not repeat");
+    let last = world.next(&handler, &third, &json!({"last": num(4)})).await;
     assert_eq!(last.out(), 4);
     assert_eq!(book.count("checked"), 2);
     let refused = world
-        .next(
-            &handler,
-            &first.token(),
-            &json!({"pay": {"action": "decline"}}),
-        )
+        .next(&handler, &first, &json!({"pay": {"action": "decline"}}))
         .await;
     assert!(matches!(
         refused.error().as_ask(),

@@ -1,6 +1,9 @@
 //! Asks: rounds, wire keys, scopes, limits, orphaned tasks.
 
-use crate::support::{self, Book, Name, Num, World, handler, many_threads, num, one_thread};
+use crate::support::{
+    self, Book, Name, Num, World, assert_contains, handler, handler_with, many_threads, num,
+    one_thread,
+};
 use futures_util::future::{join, join_all, join3};
 use refrain_core::{AskError, Cx, ErrorKind, ok};
 use refrain_wire::{Capabilities, Capability, SamplingParams, ToolChoice};
@@ -27,12 +30,12 @@ async fn joined_asks_are_sent_in_one_round() {
         json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "hello"}});
     let answers =
         json!({"three": sampled, "two": {"roots": [{"uri": "file:///a"}]}, "one": num(1)});
-    let second = world.next(&handler, &first.token(), &answers).await;
+    let second = world.next(&handler, &first, &answers).await;
     assert_eq!(second.out(), json!([1, 1, "hello"]));
     assert_eq!((second.stats.replayed, second.stats.steps), (3, 0));
 }
 
-fn spawned_asks_go_out_in_one_round(runtime: &tokio::runtime::Runtime) {
+fn check_spawned_asks_are_sent_in_one_round(runtime: &tokio::runtime::Runtime) {
     let world = World::new();
     let handler = handler(|cx| async move {
         let mut tasks = tokio::task::JoinSet::new();
@@ -66,7 +69,7 @@ fn spawned_asks_go_out_in_one_round(runtime: &tokio::runtime::Runtime) {
             let answers = keys.iter().enumerate();
             let answers = answers.map(|(i, key)| ((*key).to_owned(), num(i as i64 * 10)));
             let answers = serde_json::Value::Object(answers.collect());
-            let second = world.next(&handler, &first.token(), &answers).await;
+            let second = world.next(&handler, &first, &answers).await;
             let expected = json!([[0, 0], [1, 10], [2, 20], [3, 30], [4, 40]]);
             assert_eq!(second.out(), expected);
             break;
@@ -76,45 +79,37 @@ fn spawned_asks_go_out_in_one_round(runtime: &tokio::runtime::Runtime) {
 
 #[test]
 fn spawned_asks_are_sent_in_one_round_on_one_thread() {
-    spawned_asks_go_out_in_one_round(&one_thread());
+    check_spawned_asks_are_sent_in_one_round(&one_thread());
 }
 
 #[test]
 fn spawned_asks_are_sent_in_one_round_on_many_threads() {
     // The driver runs as one task among the others.
-    spawned_asks_go_out_in_one_round(&many_threads());
+    check_spawned_asks_are_sent_in_one_round(&many_threads());
 }
 
 #[tokio::test]
 async fn handler_cannot_swallow_a_suspension() {
     let (world, book) = (World::new(), Book::default());
-    let written = book.clone();
-    let handler = handler(move |cx| {
-        let book = written.clone();
-        async move {
-            let _ = cx.elicit::<Num>("sure", "?").await;
-            book.write("after let _");
-            let n = cx.elicit::<Num>("n", "?").await.map_or(0, |n| n.v);
-            book.write("after map_or");
-            cx.elicit::<Num>("m", "?").await.unwrap_or(Num { v: 1 });
-            book.write("after unwrap_or");
-            cx.elicit::<Num>("o", "?").await.ok();
-            Ok(n)
-        }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        let _ = cx.elicit::<Num>("sure", "?").await;
+        book.write("after let _");
+        let n = cx.elicit::<Num>("n", "?").await.map_or(0, |n| n.v);
+        book.write("after map_or");
+        cx.elicit::<Num>("m", "?").await.unwrap_or(Num { v: 1 });
+        book.write("after unwrap_or");
+        cx.elicit::<Num>("o", "?").await.ok();
+        Ok(n)
     });
     let first = world.first(&handler).await;
     assert_eq!(book.lines(), [""; 0]);
-    let second = world
-        .next(&handler, &first.token(), &json!({"sure": num(1)}))
-        .await;
+    let second = world.next(&handler, &first, &json!({"sure": num(1)})).await;
     assert_eq!(book.lines(), ["after let _"]);
-    world
-        .next(&handler, &second.token(), &json!({"n": num(7)}))
-        .await;
+    world.next(&handler, &second, &json!({"n": num(7)})).await;
     assert_eq!(book.lines()[1..], ["after let _", "after map_or"]);
 }
 
-fn an_orphan_ends_quietly(runtime: &tokio::runtime::Runtime) {
+fn check_orphaned_task_ends_quietly(runtime: &tokio::runtime::Runtime) {
     let (world, book) = (World::new(), Book::default());
     let ended = Arc::new(std::sync::Mutex::new(None));
     let (written, kept) = (book.clone(), ended.clone());
@@ -147,12 +142,12 @@ fn an_orphan_ends_quietly(runtime: &tokio::runtime::Runtime) {
 
 #[test]
 fn orphaned_task_ends_quietly_on_one_thread() {
-    an_orphan_ends_quietly(&one_thread());
+    check_orphaned_task_ends_quietly(&one_thread());
 }
 
 #[test]
 fn orphaned_task_ends_quietly_on_many_threads() {
-    an_orphan_ends_quietly(&many_threads());
+    check_orphaned_task_ends_quietly(&many_threads());
 }
 
 #[tokio::test]
@@ -188,24 +183,16 @@ async fn concurrent_use_of_a_name_is_a_fault_with_its_location() {
         Ok(one.map_or(0, |one| one.v))
     });
     let fault = world.first(&asks).await.fault().clone();
-    let place = format!("{}:{line}", file!());
-    assert!(fault.message.contains("\"x\""), "{}", fault.message);
-    assert!(
-        fault.message.contains(&place),
-        "{} has not {place}",
-        fault.message
-    );
+    let location = format!("{}:{line}", file!());
+    assert_contains(&fault.message, &["\"x\"", &location]);
     assert!(!fault.bad_answer);
     let steps = handler(|cx| async move {
         let each = (0..2).map(|i| cx.step("s", async move { ok(i) }));
         join_all(each).await;
         ok(0)
     });
-    let message = world.first(&steps).await.fault().message.clone();
-    assert!(
-        message.contains("\"s\"") && message.contains(file!()),
-        "{message}"
-    );
+    let round = world.first(&steps).await;
+    assert_contains(&round.fault().message, &["\"s\"", file!()]);
     // The same name in two scopes, of two kinds, or one after the other, is allowed.
     let fine = handler(|cx| async move {
         let scope = cx.scope("inner");
@@ -232,32 +219,22 @@ async fn ask_inside_a_step_is_a_fault() {
         });
         step.await
     });
-    let message = world.first(&inside).await.fault().message.clone();
-    assert!(
-        message.contains("\"x\"") && message.contains("inside a step"),
-        "{message}"
-    );
-    assert!(message.contains(file!()), "{message}");
+    let round = world.first(&inside).await;
+    assert_contains(&round.fault().message, &["\"x\"", "inside a step", file!()]);
     let nested = handler(|cx| async move {
         let inner = cx.clone();
         let step = cx.step("s", async move { inner.step("t", async { ok(1) }).await });
         ok(step.await.unwrap_or(0))
     });
-    let message = world.first(&nested).await.fault().message.clone();
-    assert!(
-        message.contains("\"t\"") && message.contains("inside a step"),
-        "{message}"
-    );
+    let round = world.first(&nested).await;
+    assert_contains(&round.fault().message, &["\"t\"", "inside a step"]);
     let checkpoint = handler(|cx| async move {
         let inner = cx.clone();
         let step = cx.step("s", async move { inner.checkpoint("c", &1).await });
         ok(step.await.is_ok())
     });
-    let message = world.first(&checkpoint).await.fault().message.clone();
-    assert!(
-        message.contains("\"c\"") && message.contains(file!()),
-        "{message}"
-    );
+    let round = world.first(&checkpoint).await;
+    assert_contains(&round.fault().message, &["\"c\"", file!()]);
 }
 
 #[tokio::test]
@@ -303,13 +280,13 @@ async fn scopes_are_separate_namespaces() {
     assert_eq!(first.keys(), ["x", "left/x", "right/x", "y"]);
     // Two stay unanswered. The key `x` is not free, since `left/x` has an answer that must not be confused with it.
     let answers = json!({"left/x": num(2), "y": num(4)});
-    let second = world.next(&handler, &first.token(), &answers).await;
+    let second = world.next(&handler, &first, &answers).await;
     assert_eq!(second.keys(), ["x#1", "right/x"]);
     let answers = json!({"x#1": num(1), "right/x": num(3)});
-    let third = world.next(&handler, &second.token(), &answers).await;
+    let third = world.next(&handler, &second, &answers).await;
     assert_eq!(third.keys(), ["left/x#2"]);
     let last = world
-        .next(&handler, &third.token(), &json!({"left/x#2": num(5)}))
+        .next(&handler, &third, &json!({"left/x#2": num(5)}))
         .await;
     assert_eq!(last.out(), json!([[1, 2, 3, 4], 5]));
 }
@@ -362,7 +339,7 @@ async fn empty_scope_name_is_a_scope() {
     let first = world.first(&handler).await;
     assert_eq!(first.keys(), ["x", "/x"]);
     let answers = json!({"x": num(1), "/x": num(2)});
-    let last = world.next(&handler, &first.token(), &answers).await;
+    let last = world.next(&handler, &first, &answers).await;
     assert_eq!(last.out(), json!([1, 2, null, 1]));
 }
 
@@ -422,11 +399,8 @@ async fn exceeded_limits_are_faults() {
         join_all(asks).await;
         ok(0)
     });
-    let message = world.first(&many).await.fault().message.clone();
-    assert!(
-        message.contains("3 asks") && message.contains("is 2"),
-        "{message}"
-    );
+    let round = world.first(&many).await;
+    assert_contains(&round.fault().message, &["3 asks", "is 2"]);
     let long = handler(|cx| async move {
         loop {
             let _ = cx.elicit::<Name>("again", "?").await;
@@ -438,8 +412,7 @@ async fn exceeded_limits_are_faults() {
     let answer = |_: &str, _: &refrain_wire::Ask| Some(support::accept(&json!({"name": "x"})));
     let rounds = world.play(&long, answer).await;
     assert_eq!(rounds.len(), 3);
-    let message = &rounds[2].fault().message;
-    assert!(message.contains("3 rounds"), "{message}");
+    assert_contains(&rounds[2].fault().message, &["3 rounds"]);
     world.limits.entries = 2;
     let full = handler(|cx| async move {
         for _ in 0..3 {
@@ -447,9 +420,7 @@ async fn exceeded_limits_are_faults() {
         }
         ok(0)
     });
-    let message = world.first(&full).await.fault().message.clone();
-    assert!(
-        message.contains("journal full: the limit of 2") && message.contains("s#3"),
-        "{message}"
-    );
+    let round = world.first(&full).await;
+    let parts = ["journal full: the limit of 2", "s#3"];
+    assert_contains(&round.fault().message, &parts);
 }

@@ -1,6 +1,6 @@
 //! Crashes at any point of a round: the request is repeated on another instance, and the result is the same.
 
-use crate::support::{self, Book, Num, RoundEnd, World, answers_to, handler, num, one_thread};
+use crate::support::{self, Book, Num, RoundEnd, World, answers_to, handler_with, num, one_thread};
 use futures_util::future::join_all;
 use refrain_core::{Cx, HandlerFuture, Pressure, ok};
 use refrain_wire::Ask;
@@ -137,19 +137,16 @@ where
 fn sequential_operations_survive_crashes() {
     crash_everywhere(
         |book| {
-            handler(move |cx| {
-                let book = book.clone();
-                async move {
-                    let first = cx.elicit::<Num>("first", "a").await?.v;
-                    let paid = charge(&cx, &book, "pay", first).await?;
-                    let second = cx.elicit::<Num>("second", "bb").await?.v;
-                    let mut sum = charge(&cx, &book, "fee", paid + second).await?;
-                    for _ in 0..2 {
-                        sum += cx.elicit::<Num>("item", "ccc").await?.v;
-                        sum += charge(&cx, &book, "item", sum).await?;
-                    }
-                    Ok(sum)
+            handler_with(book, |cx, book| async move {
+                let first = cx.elicit::<Num>("first", "a").await?.v;
+                let paid = charge(&cx, &book, "pay", first).await?;
+                let second = cx.elicit::<Num>("second", "bb").await?.v;
+                let mut sum = charge(&cx, &book, "fee", paid + second).await?;
+                for _ in 0..2 {
+                    sum += cx.elicit::<Num>("item", "ccc").await?.v;
+                    sum += charge(&cx, &book, "item", sum).await?;
                 }
+                Ok(sum)
             })
         },
         None,
@@ -160,19 +157,16 @@ fn sequential_operations_survive_crashes() {
 fn concurrent_operations_survive_crashes() {
     crash_everywhere(
         |book| {
-            handler(move |cx| {
-                let book = book.clone();
-                async move {
-                    let names = ["one", "two", "three"];
-                    let each = names.map(async |name| {
-                        let before = charge(&cx.scope("before"), &book, name, 1).await?;
-                        let answer = cx.elicit::<Num>(name, name).await?.v;
-                        charge(&cx, &book, name, before + answer).await
-                    });
-                    let all: Result<Vec<i64>, _> = join_all(each).await.into_iter().collect();
-                    let last = cx.elicit::<Num>("last", "last one").await?.v;
-                    charge(&cx, &book, "last", last + all?.iter().sum::<i64>()).await
-                }
+            handler_with(book, |cx, book| async move {
+                let names = ["one", "two", "three"];
+                let each = names.map(async |name| {
+                    let before = charge(&cx.scope("before"), &book, name, 1).await?;
+                    let answer = cx.elicit::<Num>(name, name).await?.v;
+                    charge(&cx, &book, name, before + answer).await
+                });
+                let all: Result<Vec<i64>, _> = join_all(each).await.into_iter().collect();
+                let last = cx.elicit::<Num>("last", "last one").await?.v;
+                charge(&cx, &book, "last", last + all?.iter().sum::<i64>()).await
             })
         },
         None,
@@ -183,23 +177,20 @@ fn concurrent_operations_survive_crashes() {
 fn spawned_tasks_survive_crashes() {
     crash_everywhere(
         |book| {
-            handler(move |cx| {
-                let book = book.clone();
-                async move {
-                    let mut tasks = tokio::task::JoinSet::new();
-                    for name in ["one", "two"] {
-                        let (cx, book) = (cx.clone(), book.clone());
-                        tasks.spawn(async move {
-                            let answer = cx.elicit::<Num>(name, name).await?.v;
-                            charge(&cx, &book, name, answer).await
-                        });
-                    }
-                    let mut sum = 0;
-                    while let Some(one) = tasks.join_next().await {
-                        sum += one??;
-                    }
-                    Ok(sum + cx.elicit::<Num>("last", "last one").await?.v)
+            handler_with(book, |cx, book| async move {
+                let mut tasks = tokio::task::JoinSet::new();
+                for name in ["one", "two"] {
+                    let (cx, book) = (cx.clone(), book.clone());
+                    tasks.spawn(async move {
+                        let answer = cx.elicit::<Num>(name, name).await?.v;
+                        charge(&cx, &book, name, answer).await
+                    });
                 }
+                let mut sum = 0;
+                while let Some(one) = tasks.join_next().await {
+                    sum += one??;
+                }
+                Ok(sum + cx.elicit::<Num>("last", "last one").await?.v)
             })
         },
         None,
@@ -217,18 +208,15 @@ fn handed_on_flow_survives_crashes() {
     }
     crash_everywhere(
         |book| {
-            handler(move |cx| {
-                let book = book.clone();
-                async move {
-                    let first = charge(&cx, &book, "first", 1).await?;
-                    let asked = cx.elicit::<Num>("n", "four").await?.v;
-                    let mut sum: i64 = cx.resume("sum")?.unwrap_or(0);
-                    while sum < 8 {
-                        sum += 1;
-                        cx.checkpoint("sum", &sum).await?;
-                    }
-                    charge(&cx, &book, "last", first + asked + sum).await
+            handler_with(book, |cx, book| async move {
+                let first = charge(&cx, &book, "first", 1).await?;
+                let asked = cx.elicit::<Num>("n", "four").await?.v;
+                let mut sum: i64 = cx.resume("sum")?.unwrap_or(0);
+                while sum < 8 {
+                    sum += 1;
+                    cx.checkpoint("sum", &sum).await?;
                 }
+                charge(&cx, &book, "last", first + asked + sum).await
             })
         },
         Some(Arc::new(Busy(AtomicU32::new(0)))),
@@ -238,10 +226,8 @@ fn handed_on_flow_survives_crashes() {
 #[tokio::test]
 async fn idempotency_keys_differ_between_calls() {
     let (mut world, book) = (World::new(), Book::default());
-    let written = book.clone();
-    let handler = handler(move |cx| {
-        let book = written.clone();
-        async move { charge(&cx, &book, "pay", 1).await }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        charge(&cx, &book, "pay", 1).await
     });
     for call_id in ["one", "one", "two"] {
         world.call_id = call_id;
@@ -255,10 +241,8 @@ async fn idempotency_keys_differ_between_calls() {
 #[tokio::test]
 async fn crash_before_the_first_poll_has_no_effect() {
     let (world, book) = (World::new(), Book::default());
-    let written = book.clone();
-    let handler = handler(move |cx| {
-        let book = written.clone();
-        async move { charge(&cx, &book, "pay", 1).await }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        charge(&cx, &book, "pay", 1).await
     });
     let round = world.request(&handler, None, &json!({}), Some(0)).await;
     assert!(matches!(round.end, RoundEnd::Crashed), "{:?}", round.end);

@@ -1,10 +1,11 @@
 //! Other ends of rounds: time limits, panics, notes, the explicit style.
 
-use crate::support::{self, Book, Num, Round, RoundEnd, World, handler, num};
+use crate::support::{
+    self, Book, Num, Round, RoundEnd, World, assert_contains, handler, handler_with, num,
+};
 use futures_util::future::join;
 use refrain_core::{
-    Cx, Elicit, End, Error, Event, Flow, HandlerFuture, Incomplete, Limits, Note, Outcome, Start,
-    ok,
+    Cx, Elicit, End, Error, Event, Flow, HandlerFuture, Incomplete, Limits, Note, Outcome, ok,
 };
 use refrain_wire::{Capabilities, LogLevel, ResultBody};
 use serde_json::{Value, json};
@@ -13,13 +14,11 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 fn flow(world: &World, handler: &impl Fn(Cx) -> HandlerFuture) -> Flow {
-    let sealer = world.sealer();
-    let first = sealer.first(&world.binding(&sealer), None);
-    Flow::new(world.env(), Start::first(first, None), handler)
+    Flow::new(world.env(), world.start(), handler)
 }
 
 /// Polls a flow until it waits.
-async fn until_it_waits(flow: &mut Flow) {
+async fn poll_until_pending(flow: &mut Flow) {
     for _ in 0..100 {
         let polled = poll_fn(|cx| Poll::Ready(flow.poll(cx))).await;
         match polled {
@@ -43,7 +42,7 @@ async fn expired_round_is_suspended_with_its_open_asks() {
         ok(hung? + n?.v)
     });
     let mut hanging = flow(&world, &with_ask);
-    until_it_waits(&mut hanging).await;
+    poll_until_pending(&mut hanging).await;
     let Event::Suspended(cut) = hanging.expire() else {
         panic!("it has an open ask")
     };
@@ -53,11 +52,11 @@ async fn expired_round_is_suspended_with_its_open_asks() {
     let without =
         handler(|cx| async move { cx.step("hangs", pending::<Result<i64, Error>>()).await });
     let mut hanging = flow(&world, &without);
-    until_it_waits(&mut hanging).await;
+    poll_until_pending(&mut hanging).await;
     let Event::Ended(End::Fault(fault)) = hanging.expire() else {
         panic!("there is nothing to ask")
     };
-    assert!(fault.message.contains("time limit"), "{}", fault.message);
+    assert_contains(&fault.message, &["time limit"]);
 }
 
 #[tokio::test]
@@ -76,11 +75,11 @@ async fn expired_round_respects_the_limits() {
             ..limits.clone()
         };
         let mut hanging = flow(&world, &with_asks);
-        until_it_waits(&mut hanging).await;
+        poll_until_pending(&mut hanging).await;
         let Event::Ended(End::Fault(fault)) = hanging.expire() else {
             panic!("another round passes a limit")
         };
-        assert!(fault.message.contains(expected), "{}", fault.message);
+        assert_contains(&fault.message, &[expected]);
     }
 }
 
@@ -104,13 +103,13 @@ async fn panic_ends_only_the_round() {
         ok(n)
     });
     let token = world.first(&panics).await.token();
-    let round = world.next(&panics, &token, &json!({"n": num(3)})).await;
+    let round = world.present(&panics, &token, &json!({"n": num(3)})).await;
     let RoundEnd::Panicked(message) = &round.end else {
         panic!("{:?}", round.end)
     };
     assert_eq!(message, "3 is too small");
-    let good = world.next(&panics, &token, &json!({"n": num(6)})).await;
-    assert_eq!(good.out(), 6, "the token is as good as before");
+    let good = world.present(&panics, &token, &json!({"n": num(6)})).await;
+    assert_eq!(good.out(), 6, "the token is still valid");
     let step = handler(|cx| async move {
         let step = cx.step("s", async {
             if cx.can_elicit() {
@@ -137,7 +136,7 @@ async fn panic_in_a_destructor_is_ignored() {
     assert_eq!(first.keys(), ["n"]);
     assert_eq!(
         world
-            .next(&handler, &first.token(), &json!({"n": num(1)}))
+            .next(&handler, &first, &json!({"n": num(1)}))
             .await
             .out(),
         1
@@ -163,7 +162,7 @@ async fn notes_are_sent_once() {
         cx.progress(3.0, None, "nearly");
         ok(0)
     });
-    let told = |round: &Round| -> Vec<String> {
+    let notes = |round: &Round| -> Vec<String> {
         let note = |note: &Note| match note {
             Note::Progress { done, message, .. } => format!("{done} {message:?}"),
             Note::Log { level, data } => format!("{level:?} {data}"),
@@ -171,26 +170,22 @@ async fn notes_are_sent_once() {
         round.notes.iter().map(note).collect()
     };
     let first = world.first(&handler).await;
-    assert_eq!(told(&first), ["1 Some(\"begun\")", "Info \"first\""]);
-    let second = world
-        .next(&handler, &first.token(), &json!({"a": num(1)}))
-        .await;
-    assert_eq!(told(&second), ["2 None", "Error {\"second\":true}"]);
-    let last = world
-        .next(&handler, &second.token(), &json!({"b": num(1)}))
-        .await;
-    assert_eq!(told(&last), ["3 Some(\"nearly\")"]);
+    assert_eq!(notes(&first), ["1 Some(\"begun\")", "Info \"first\""]);
+    let second = world.next(&handler, &first, &json!({"a": num(1)})).await;
+    assert_eq!(notes(&second), ["2 None", "Error {\"second\":true}"]);
+    let last = world.next(&handler, &second, &json!({"b": num(1)})).await;
+    assert_eq!(notes(&last), ["3 Some(\"nearly\")"]);
     // A client that did not ask for notes gets none; others get the latest.
     world.wants_progress = false;
     world.log_level = None;
-    assert_eq!(told(&world.first(&handler).await), [""; 0]);
+    assert_eq!(notes(&world.first(&handler).await), [""; 0]);
     world.log_level = Some(LogLevel::Debug);
     world.limits.notes = 2;
     let chatter = support::handler(|cx| async move {
         (0..5).for_each(|i| cx.log(LogLevel::Info, i));
         ok(0)
     });
-    assert_eq!(told(&world.first(&chatter).await), ["Info 3", "Info 4"]);
+    assert_eq!(notes(&world.first(&chatter).await), ["Info 3", "Info 4"]);
 }
 
 #[tokio::test]
@@ -206,40 +201,32 @@ async fn unawaited_entries_do_not_suppress_notes() {
         ok(1)
     });
     let token = world.first(&old).await.token();
-    let round = world.next(&new, &token, &json!({"gone": num(1)})).await;
+    let round = world.present(&new, &token, &json!({"gone": num(1)})).await;
     assert_eq!(round.notes.len(), 1);
 }
 
 #[tokio::test]
 async fn time_and_random_numbers_are_the_same_in_every_round() {
     let (world, book) = (World::new(), Book::default());
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            let inner = cx.clone();
-            let drawn = cx.step("draw", async move { ok(inner.random()) });
-            let early = (cx.now(), drawn.await?, cx.random());
-            book.write(format!("{early:?}"));
-            cx.elicit::<Num>("a", "?").await?;
-            let late = (cx.now(), cx.scope("x").random());
-            book.write(format!("{early:?} {late:?}"));
-            cx.elicit::<Num>("b", "?").await?;
-            ok((
-                early.1 != early.2,
-                late.0.duration_since(early.0).unwrap().as_secs(),
-            ))
-        }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        let inner = cx.clone();
+        let drawn = cx.step("draw", async move { ok(inner.random()) });
+        let early = (cx.now(), drawn.await?, cx.random());
+        book.write(format!("{early:?}"));
+        cx.elicit::<Num>("a", "?").await?;
+        let late = (cx.now(), cx.scope("x").random());
+        book.write(format!("{early:?} {late:?}"));
+        cx.elicit::<Num>("b", "?").await?;
+        ok((
+            early.1 != early.2,
+            late.0.duration_since(early.0).unwrap().as_secs(),
+        ))
     });
     let first = world.first(&handler).await;
     world.clock.advance(100);
-    let second = world
-        .next(&handler, &first.token(), &json!({"a": num(1)}))
-        .await;
+    let second = world.next(&handler, &first, &json!({"a": num(1)})).await;
     world.clock.advance(100);
-    let last = world
-        .next(&handler, &second.token(), &json!({"b": num(1)}))
-        .await;
+    let last = world.next(&handler, &second, &json!({"b": num(1)})).await;
     assert_eq!(last.out(), json!([true, 100]));
     let lines = book.lines();
     assert_eq!(
@@ -266,7 +253,7 @@ async fn cancelled_future_completes_at_the_end_of_the_round() {
         }
     });
     let mut hanging = flow(&world, &handler);
-    until_it_waits(&mut hanging).await;
+    poll_until_pending(&mut hanging).await;
     let task = kept.lock().unwrap().take().unwrap();
     assert!(!task.is_finished());
     drop(hanging);
@@ -316,41 +303,22 @@ async fn invalid_explicit_replies_are_errors() {
     };
     let mut world = World::new();
     let empty = world.first(&reply(Incomplete::new)).await;
-    assert!(
-        empty.error().to_string().contains("at least one ask"),
-        "{:?}",
-        empty.error()
-    );
+    assert_contains(&empty.error().to_string(), &["at least one ask"]);
     let twice = reply(|| {
         Incomplete::new()
             .roots("a")
             .url("a", "?", "https://example.com")
     });
-    let twice = world.first(&twice).await;
-    assert!(
-        twice
-            .error()
-            .to_string()
-            .contains("two asks with the key \"a\""),
-        "{:?}",
-        twice.error()
-    );
+    let error = world.first(&twice).await.error().to_string();
+    assert_contains(&error, &["two asks with the key \"a\""]);
     world.limits.asks = 1;
     let many = world
         .first(&reply(|| Incomplete::new().roots("a").roots("b")))
         .await;
-    assert!(
-        many.fault().message.contains("2 asks"),
-        "{:?}",
-        many.fault()
-    );
+    assert_contains(&many.fault().message, &["2 asks"]);
     world.limits.rounds = 1;
     let long = world.first(&reply(|| Incomplete::new().roots("a"))).await;
-    assert!(
-        long.fault().message.contains("1 rounds"),
-        "{:?}",
-        long.fault()
-    );
+    assert_contains(&long.fault().message, &["1 rounds"]);
     world.limits.rounds = 2;
     let fine = world.first(&reply(|| Incomplete::new().roots("a"))).await;
     assert_eq!(fine.keys(), ["a"]);
@@ -376,12 +344,8 @@ async fn both_styles_share_their_answers() {
         })
     };
     let first = world.first(&handler).await;
-    let second = world
-        .next(&handler, &first.token(), &json!({"a": num(1)}))
-        .await;
+    let second = world.next(&handler, &first, &json!({"a": num(1)})).await;
     assert_eq!(second.keys(), ["b"]);
-    let last = world
-        .next(&handler, &second.token(), &json!({"b": num(2)}))
-        .await;
+    let last = world.next(&handler, &second, &json!({"b": num(2)})).await;
     assert_eq!(last.out(), json!([num(1).to_string().len(), 1, 2]));
 }

@@ -1,6 +1,6 @@
 //! Flows in memory: asks are published while the handler stays, and answers let it continue.
 
-use crate::support::{self, Book, Num, Switch, World, handler, num};
+use crate::support::{self, Book, Num, Switch, World, handler, handler_with, num, value_of};
 use futures_util::future::{join, join3};
 use refrain_core::{
     AfterWrite, AskError, Cx, Elicit, End, Error, Event, Flow, HandlerFuture, Incomplete, Note,
@@ -17,9 +17,7 @@ use tokio::task::JoinHandle;
 
 /// Starts a flow in memory.
 fn begin(world: &World, handler: &impl Fn(Cx) -> HandlerFuture) -> Flow {
-    let sealer = world.sealer();
-    let first = sealer.first(&world.binding(&sealer), None);
-    Flow::new(world.env(), Start::first(first, None).in_memory(), handler)
+    Flow::new(world.env(), world.start().in_memory(), handler)
 }
 
 /// Polls until the flow reports an event or waits.
@@ -53,10 +51,7 @@ fn keys(write: &PendingWrite) -> Vec<&str> {
 
 async fn out(flow: &mut Flow) -> Value {
     match next_event(flow).await {
-        Some(Event::Ended(End::Complete(body))) => {
-            let members = format!("{{{}}}", body.members());
-            serde_json::from_str::<Value>(&members).unwrap()["out"].clone()
-        }
+        Some(Event::Ended(End::Complete(body))) => value_of(&body),
         other => panic!("expected the end, got {other:?}"),
     }
 }
@@ -64,18 +59,14 @@ async fn out(flow: &mut Flow) -> Value {
 #[tokio::test]
 async fn code_around_an_ask_runs_once() {
     let (world, book) = (World::new(), Book::default());
-    let keep = book.clone();
-    let inline = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            book.write("first");
-            let n = cx.elicit::<Num>("n", "?").await?.v;
-            book.write("second");
-            let m = cx.elicit::<Num>("n", "?").await?.v;
-            book.write("third");
-            assert!(!cx.is_task());
-            ok(n + m)
-        }
+    let inline = handler_with(book.clone(), |cx, book| async move {
+        book.write("first");
+        let n = cx.elicit::<Num>("n", "?").await?.v;
+        book.write("second");
+        let m = cx.elicit::<Num>("n", "?").await?.v;
+        book.write("third");
+        assert!(!cx.is_task());
+        ok(n + m)
     });
     let mut flow = begin(&world, &inline);
     let asked = published(&mut flow).await;
@@ -90,7 +81,7 @@ async fn code_around_an_ask_runs_once() {
     flow.answer("n", &num(5).to_string());
     assert!(
         next_event(&mut flow).await.is_none(),
-        "that was answered before"
+        "this ask was answered before"
     );
     flow.answer("n#2", &num(2).to_string());
     assert_eq!(out(&mut flow).await, 3);
@@ -150,23 +141,19 @@ async fn dropped_ask_is_withdrawn() {
 #[tokio::test]
 async fn other_branches_continue_while_an_ask_is_open() {
     let (world, book) = (World::new(), Book::default());
-    let keep = book.clone();
-    let both = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            let ask = cx.elicit::<Num>("n", "?");
-            let work = async {
-                for i in 0..3 {
-                    cx.step(format!("s{i}"), async { ok(1) }).await?;
-                    book.write("step");
-                    tokio::task::yield_now().await;
-                }
-                ok(())
-            };
-            let (n, done) = join(ask, work).await;
-            done?;
-            ok(n?.v)
-        }
+    let both = handler_with(book.clone(), |cx, book| async move {
+        let ask = cx.elicit::<Num>("n", "?");
+        let work = async {
+            for i in 0..3 {
+                cx.step(format!("s{i}"), async { ok(1) }).await?;
+                book.write("step");
+                tokio::task::yield_now().await;
+            }
+            ok(())
+        };
+        let (n, done) = join(ask, work).await;
+        done?;
+        ok(n?.v)
     });
     let mut flow = begin(&world, &both);
     let first = published(&mut flow).await;
@@ -198,7 +185,7 @@ async fn invalid_answers_are_asked_again_up_to_the_limit() {
     assert!(support::message(&asked.asks[0].1).contains("was not accepted"));
     flow.answer(&asked.asks[0].0, &num(5000).to_string());
     let Some(Event::Ended(End::Failed(error))) = next_event(&mut flow).await else {
-        panic!("that was one too many")
+        panic!("the retry limit is reached")
     };
     assert!(matches!(error.as_ask(), Some(AskError::Invalid { .. })));
     // A malformed answer counts as a round.
@@ -251,7 +238,7 @@ async fn live_flow_is_not_a_task_and_is_not_handed_on() {
     });
     let mut flow = begin(&world, &talks);
     let Some(Event::Notes(notes)) = next_event(&mut flow).await else {
-        panic!("what it says goes out")
+        panic!("the notes are sent")
     };
     assert!(matches!(&notes[..], [Note::Progress { .. }]));
     assert_eq!(out(&mut flow).await, "not now");
@@ -285,34 +272,27 @@ async fn explicit_handler_runs_again() {
             panic!("{write:?}")
         };
         answers.push(key.clone());
-        let given = [(key.clone(), num(v).to_string())];
-        flow = Flow::new(
-            world.env(),
-            Start::task(write.snapshot, &given).in_memory(),
-            explicit,
-        );
+        let answer = [(key.clone(), num(v).to_string())];
+        let start = Start::task(write.snapshot, &answer).in_memory();
+        flow = Flow::new(world.env(), start, explicit);
     }
     assert_eq!(out(&mut flow).await, json!([3, 4]));
     assert_eq!(answers, ["n", "n.2"]);
 }
 
 /// A handler that sends its `Cx` to the test and then ends as instructed.
-fn gives_away(kept: &Arc<Mutex<Option<Cx>>>, asks: bool) -> impl Fn(Cx) -> HandlerFuture + use<> {
-    let kept = kept.clone();
-    handler(move |cx| {
-        let kept = kept.clone();
-        async move {
-            *kept.lock().unwrap() = Some(cx.clone());
-            if asks {
-                cx.elicit::<Num>("n", "?").await?;
-            }
-            ok(0)
+fn exposes_cx(kept: &Arc<Mutex<Option<Cx>>>, asks: bool) -> impl Fn(Cx) -> HandlerFuture + use<> {
+    handler_with(kept.clone(), move |cx, kept| async move {
+        *kept.lock().unwrap() = Some(cx.clone());
+        if asks {
+            cx.elicit::<Num>("n", "?").await?;
         }
+        ok(0)
     })
 }
 
 /// Checks that every operation of a `Cx` fails after its call.
-async fn all_refused(cx: &Cx) {
+async fn assert_all_rejected(cx: &Cx) {
     let asked = cx.elicit::<Num>("late", "?").await;
     assert_eq!(
         asked.unwrap_err(),
@@ -343,26 +323,20 @@ async fn sleeping_task_does_not_outlive_its_call() {
             Book::default(),
             Arc::<Mutex<Vec<JoinHandle<()>>>>::default(),
         );
-        let (writes, keep) = (book.clone(), kept.clone());
-        let reminds = handler(move |cx| {
-            let (writes, keep) = (writes.clone(), keep.clone());
-            async move {
-                let reminder = tokio::spawn(async move {
-                    writes.write("asleep");
-                    cx.sleep(Duration::from_secs(3600)).await;
-                    writes.write("reminded");
-                });
-                keep.lock().unwrap().push(reminder);
-                tokio::task::yield_now().await;
-                ok(0)
-            }
+        let state = (book.clone(), kept.clone());
+        let reminds = handler_with(state, |cx, (book, kept)| async move {
+            let reminder = tokio::spawn(async move {
+                book.write("asleep");
+                cx.sleep(Duration::from_secs(3600)).await;
+                book.write("reminded");
+            });
+            kept.lock().unwrap().push(reminder);
+            tokio::task::yield_now().await;
+            ok(0)
         });
-        let mut flow = if in_memory {
-            begin(&world, &reminds)
-        } else {
-            let sealer = world.sealer();
-            let first = sealer.first(&world.binding(&sealer), None);
-            Flow::new(world.env(), Start::first(first, None), &reminds)
+        let mut flow = match in_memory {
+            true => begin(&world, &reminds),
+            false => Flow::new(world.env(), world.start(), &reminds),
         };
         out(&mut flow).await;
         let reminder = kept.lock().unwrap().pop().unwrap();
@@ -375,55 +349,46 @@ async fn sleeping_task_does_not_outlive_its_call() {
 async fn cx_used_after_its_call_returns_an_error() {
     let (world, kept) = (World::new(), Arc::default());
     for in_memory in [false, true] {
-        let done = gives_away(&kept, false);
-        let mut flow = if in_memory {
-            begin(&world, &done)
-        } else {
-            let sealer = world.sealer();
-            let first = sealer.first(&world.binding(&sealer), None);
-            Flow::new(world.env(), Start::first(first, None), &done)
+        let done = exposes_cx(&kept, false);
+        let mut flow = match in_memory {
+            true => begin(&world, &done),
+            false => Flow::new(world.env(), world.start(), &done),
         };
         out(&mut flow).await;
         let cx = kept.lock().unwrap().take().unwrap();
-        all_refused(&cx).await;
+        assert_all_rejected(&cx).await;
         // As in a spawned task that outlives the call.
-        tokio::spawn(async move { all_refused(&cx).await })
+        tokio::spawn(async move { assert_all_rejected(&cx).await })
             .await
             .unwrap();
     }
     // The same after a fault or a panic.
     for panics in [false, true] {
-        let keep = kept.clone();
-        let fails = handler(move |cx| {
-            let keep = keep.clone();
-            async move {
-                *keep.lock().unwrap() = Some(cx.clone());
-                assert!(!panics, "a panic");
-                let _same = (cx.elicit::<Num>("n", "?"), cx.elicit::<Num>("n", "?"));
-                tokio::task::yield_now().await;
-                ok(0)
-            }
+        let fails = handler_with(kept.clone(), |cx, kept| async move {
+            *kept.lock().unwrap() = Some(cx.clone());
+            assert!(!panics, "a panic");
+            let _same = (cx.elicit::<Num>("n", "?"), cx.elicit::<Num>("n", "?"));
+            tokio::task::yield_now().await;
+            ok(0)
         });
-        let sealer = world.sealer();
-        let first = sealer.first(&world.binding(&sealer), None);
-        let mut flow = Flow::new(world.env(), Start::first(first, None), &fails);
+        let mut flow = Flow::new(world.env(), world.start(), &fails);
         match next_event(&mut flow).await {
             Some(Event::Ended(End::Fault(_))) if !panics => {}
             Some(Event::Ended(End::Panicked(_))) if panics => {}
             other => panic!("expected a failure, got {other:?}"),
         }
         let cx = kept.lock().unwrap().take().unwrap();
-        tokio::spawn(async move { all_refused(&cx).await })
+        tokio::spawn(async move { assert_all_rejected(&cx).await })
             .await
             .unwrap();
     }
     // A live call that is abandoned while it asks has ended as well.
-    let asks = gives_away(&kept, true);
+    let asks = exposes_cx(&kept, true);
     let mut flow = begin(&world, &asks);
     drop(published(&mut flow).await);
     flow.cancel();
     let cx = kept.lock().unwrap().take().unwrap();
-    tokio::spawn(async move { all_refused(&cx).await })
+    tokio::spawn(async move { assert_all_rejected(&cx).await })
         .await
         .unwrap();
 }
@@ -431,20 +396,16 @@ async fn cx_used_after_its_call_returns_an_error() {
 #[tokio::test]
 async fn cx_of_a_suspended_round_does_not_end_another_call() {
     let (world, kept) = (World::new(), Arc::default());
-    let first = world.first(&gives_away(&kept, true)).await;
+    let first = world.first(&exposes_cx(&kept, true)).await;
     assert_eq!(first.keys(), ["n"]);
     let cx: Cx = kept.lock().unwrap().take().unwrap();
-    let keep = cx.clone();
-    let other = handler(move |_| {
-        let cx = keep.clone();
-        async move {
-            cx.sleep(Duration::from_secs(3600)).await;
-            ok(cx
-                .elicit::<Num>("stolen", "?")
-                .await
-                .unwrap_err()
-                .to_string())
-        }
+    let other = handler_with(cx.clone(), |_, cx| async move {
+        cx.sleep(Duration::from_secs(3600)).await;
+        ok(cx
+            .elicit::<Num>("stolen", "?")
+            .await
+            .unwrap_err()
+            .to_string())
     });
     let said = world.first(&other).await.out();
     assert!(said.as_str().unwrap().contains("call has ended"), "{said}");

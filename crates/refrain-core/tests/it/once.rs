@@ -1,6 +1,6 @@
 //! `once`, and the replay log.
 
-use crate::support::{self, Book, Num, World, handler, num};
+use crate::support::{self, Book, Num, World, assert_contains, handler_with, num};
 use futures_util::future::join_all;
 use refrain_core::{MemoryReplayLog, ReplayLog, ok};
 use serde_json::json;
@@ -8,20 +8,16 @@ use std::sync::Arc;
 
 /// A handler with one `once` between two asks.
 fn pay_once(book: &Book) -> impl Fn(refrain_core::Cx) -> refrain_core::HandlerFuture {
-    let keep = book.clone();
-    handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            cx.elicit::<Num>("a", "?").await?;
-            let paid = cx.once("pay", async move {
-                book.write("pay");
-                tokio::task::yield_now().await;
-                ok(book.count("pay"))
-            });
-            let paid = paid.await.map_err(|error| error.to_string());
-            cx.elicit::<Num>("b", "?").await?;
-            ok(format!("{paid:?}"))
-        }
+    handler_with(book.clone(), |cx, book| async move {
+        cx.elicit::<Num>("a", "?").await?;
+        let paid = cx.once("pay", async move {
+            book.write("pay");
+            tokio::task::yield_now().await;
+            ok(book.count("pay"))
+        });
+        let paid = paid.await.map_err(|error| error.to_string());
+        cx.elicit::<Num>("b", "?").await?;
+        ok(format!("{paid:?}"))
     })
 }
 
@@ -33,18 +29,16 @@ async fn once_never_runs_twice() {
     let handler = pay_once(&book);
     let token = world.first(&handler).await.token();
     let a = json!({"a": num(1)});
-    let round = world.next(&handler, &token, &a).await;
+    let round = world.present(&handler, &token, &a).await;
     // A repeated token does not repeat the work.
     for _ in 0..3 {
-        let again = world.next(&handler, &token, &a).await;
-        let last = world
-            .next(&handler, &again.token(), &json!({"b": num(1)}))
-            .await;
+        let again = world.present(&handler, &token, &a).await;
+        let last = world.next(&handler, &again, &json!({"b": num(1)})).await;
         assert_eq!(last.out(), "Ok(1)");
     }
     assert_eq!(
         world
-            .next(&handler, &round.token(), &json!({"b": num(1)}))
+            .next(&handler, &round, &json!({"b": num(1)}))
             .await
             .out(),
         "Ok(1)"
@@ -72,10 +66,8 @@ async fn interrupted_once_is_an_error_permanently() {
         polls += 1;
     }
     for _ in 0..2 {
-        let round = world.next(&handler, &token, &a).await;
-        let last = world
-            .next(&handler, &round.token(), &json!({"b": num(1)}))
-            .await;
+        let round = world.present(&handler, &token, &a).await;
+        let last = world.next(&handler, &round, &json!({"b": num(1)})).await;
         let out = last.out();
         assert!(out.as_str().unwrap().contains("interrupted"), "{out}");
     }
@@ -89,7 +81,7 @@ async fn concurrent_once_runs_on_one_instance() {
     let handler = pay_once(&book);
     let token = world.first(&handler).await.token();
     let a = json!({"a": num(1)});
-    join_all((0..4).map(|_| world.next(&handler, &token, &a))).await;
+    join_all((0..4).map(|_| world.present(&handler, &token, &a))).await;
     assert_eq!(book.lines(), ["pay"]);
 }
 
@@ -99,22 +91,11 @@ async fn once_without_log_capacity_does_not_run() {
     let handler = pay_once(&book);
     let token = world.first(&handler).await.token();
     let a = json!({"a": num(1)});
-    let round = world.next(&handler, &token, &a).await;
-    assert!(
-        round.fault().message.contains("replay log"),
-        "{:?}",
-        round.fault()
-    );
-    assert!(
-        round.fault().message.contains(file!()),
-        "{:?}",
-        round.fault()
-    );
+    let round = world.present(&handler, &token, &a).await;
+    assert_contains(&round.fault().message, &["replay log", file!()]);
     world.replay_log = Some(Arc::new(MemoryReplayLog::with_capacity(0)));
-    let round = world.next(&handler, &token, &a).await;
-    let last = world
-        .next(&handler, &round.token(), &json!({"b": num(1)}))
-        .await;
+    let round = world.present(&handler, &token, &a).await;
+    let last = world.next(&handler, &round, &json!({"b": num(1)})).await;
     assert!(
         last.out()
             .as_str()
@@ -130,27 +111,23 @@ async fn once_without_log_capacity_does_not_run() {
 async fn scopes_and_names_with_slashes_are_distinct() {
     let (mut world, book) = (World::new(), Book::default());
     world.replay_log = Some(Arc::new(MemoryReplayLog::new()));
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            let (outer, inner) = (cx.scope("a"), cx.scope("a").scope("b"));
-            let empty = cx.scope("");
-            let names = [(&outer, "b/c"), (&inner, "c"), (&cx, "a/b/c")];
-            for (cx, name) in names.into_iter().chain([(&empty, "a/b/c")]) {
-                let book = book.clone();
-                cx.step_with_key(name, |key| async move {
-                    book.write(key);
-                    ok(())
-                })
-                .await?;
-            }
-            let one = outer.once("b/c", async { ok(1) }).await?;
-            let two = inner.once("c", async { ok(2) }).await?;
-            let three = cx.once("c", async { ok(3) }).await?;
-            let four = empty.once("c", async { ok(4) }).await?;
-            ok((one, two, three, four))
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        let (outer, inner) = (cx.scope("a"), cx.scope("a").scope("b"));
+        let empty = cx.scope("");
+        let names = [(&outer, "b/c"), (&inner, "c"), (&cx, "a/b/c")];
+        for (cx, name) in names.into_iter().chain([(&empty, "a/b/c")]) {
+            let book = book.clone();
+            cx.step_with_key(name, |key| async move {
+                book.write(key);
+                ok(())
+            })
+            .await?;
         }
+        let one = outer.once("b/c", async { ok(1) }).await?;
+        let two = inner.once("c", async { ok(2) }).await?;
+        let three = cx.once("c", async { ok(3) }).await?;
+        let four = empty.once("c", async { ok(4) }).await?;
+        ok((one, two, three, four))
     });
     assert_eq!(world.first(&handler).await.out(), json!([1, 2, 3, 4]));
     let mut keys = book.lines();

@@ -5,86 +5,32 @@
 //!
 //! The cases are deterministic. `PROPTEST_CASES` sets their number, `RANDOM_SEED` selects others.
 
-use crate::support::dice::{Dice, RandomPressure, runner};
-use crate::support::program::{Node, Position, Trace, answer_at, expected_result, programs, run};
-use crate::support::{
-    self, Round, RoundEnd, World, handler, many_threads, message, num, one_thread,
-};
+use crate::support::dice::runner;
+use crate::support::program::{Node, Trace, answer_at, expected_result, programs};
+use crate::support::random_case::{RandomCase, Trouble, check_history, path};
+use crate::support::{Round, RoundEnd, answers_to, many_threads, num, one_thread};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use refrain_core::{Cx, HandlerFuture};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The amount of injected failures.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Trouble {
-    /// Every ask is answered at once, without crashes.
-    None,
-    /// Missing or invalid answers, crashes, lost responses, instances that hand flows on.
-    Much,
-}
-
-type Seen = BTreeMap<String, Vec<String>>;
-
 struct Case {
-    program: Node,
-    dice: Arc<Dice>,
-    world: World,
-    strands: bool,
+    base: RandomCase,
     /// Whether spawned tasks run on other threads: a round may be suspended before they reach the point of the round
     /// before.
     behind: bool,
-    trouble: Trouble,
-    /// The history of the rounds that led to the presented token.
-    before: Seen,
     /// Steps whose values are in the presented journal.
     journaled: BTreeSet<String>,
-    answered: BTreeSet<String>,
-    misled: BTreeSet<String>,
-    effects: BTreeSet<String>,
 }
 
 impl Case {
     fn new(program: &Node, seed: u64, trouble: Trouble, threads: bool) -> Self {
-        let dice = Arc::new(Dice::new(seed));
-        let mut world = World::new();
-        world.limits.rounds = 10_000;
-        world.limits.sheds = 10_000;
-        if trouble == Trouble::Much {
-            world.pressure = Some(Arc::new(RandomPressure(dice.clone())));
-        }
         Self {
-            strands: program.is_foreign(),
+            base: RandomCase::new(program, seed, trouble),
             behind: threads && program.any(|node| matches!(node, Node::Spawn { .. })),
-            program: program.clone(),
-            dice,
-            world,
-            trouble,
-            before: Seen::new(),
             journaled: BTreeSet::new(),
-            answered: BTreeSet::new(),
-            misled: BTreeSet::new(),
-            effects: BTreeSet::new(),
         }
-    }
-
-    fn one_in(&self, sides: u64) -> bool {
-        self.trouble == Trouble::Much && self.dice.throw(sides) == 0
-    }
-
-    fn handler(&self, trace: &Arc<Trace>) -> impl Fn(Cx) -> HandlerFuture + use<> {
-        let (program, trace, strands) = (self.program.clone(), trace.clone(), self.strands);
-        let turn = self.dice.throw(60) as usize;
-        let turn = if program.depends_on_polls() { 0 } else { turn };
-        handler(move |cx| {
-            let work = run(
-                program.clone(),
-                Position::new(cx, trace.clone(), strands, turn),
-            );
-            async move { Ok(work.await) }
-        })
     }
 
     /// Plays the call to its end and returns the result.
@@ -93,38 +39,26 @@ impl Case {
         let mut answers = json!({});
         for _ in 0..1000 {
             let trace = Arc::new(Trace::default());
-            let crash = self.one_in(4).then(|| self.dice.throw(20) as u32);
-            let handler = self.handler(&trace);
+            let crash = self.base.one_in(4).then(|| self.base.dice.throw(20) as u32);
+            let handler = self.base.handler(&trace);
             let round = self
+                .base
                 .world
                 .request(&handler, token.as_deref(), &answers, crash)
                 .await;
-            println!(
-                "round {:?} crash {crash:?}: {:?} seen {:?} started {:?} fin {:?}",
-                token.as_ref().map(String::len),
-                match &round.end {
-                    RoundEnd::Asked { asks, shed, .. } => format!("{} {shed}", asks.len()),
-                    o => format!("{o:?}"),
-                },
-                trace.seen.lock().unwrap(),
-                trace.started.lock().unwrap(),
-                trace.finished.lock().unwrap()
-            );
+            println!("crash {crash:?}, end {:?}, {trace:?}", round.end);
             self.check(&round, &trace)?;
             match round.end {
                 RoundEnd::Crashed => {}
                 // The response is lost, and the client repeats the request.
-                RoundEnd::Asked { .. } | RoundEnd::Done(_) if self.one_in(6) => {}
+                RoundEnd::Asked { .. } | RoundEnd::Done(_) if self.base.one_in(6) => {}
                 RoundEnd::Asked {
                     asks, token: next, ..
                 } => {
-                    for (strand, seen) in trace.seen.lock().unwrap().iter() {
-                        let before = self.before.entry(strand.clone()).or_default();
-                        before.extend(seen.iter().skip(before.len()).cloned());
-                    }
+                    self.base.record_history(&trace);
                     self.journaled
                         .extend(trace.finished.lock().unwrap().iter().cloned());
-                    answers = support::answers_to(&asks, |_, ask| self.answer(&message(ask)));
+                    answers = answers_to(&asks, |_, ask| self.base.answer(path(ask)));
                     token = Some(next);
                 }
                 RoundEnd::Done(result) => {
@@ -136,36 +70,16 @@ impl Case {
         Err("the call does not end".into())
     }
 
-    /// The client's answer to an ask, sometimes an invalid one.
-    fn answer(&mut self, message: &str) -> Option<Value> {
-        let path = message.split('\n').next().unwrap_or_default().to_owned();
-        if self.one_in(5) {
-            return None;
-        }
-        if self.one_in(8) && self.misled.insert(path.clone()) {
-            return Some(num(-1));
-        }
-        let answer = answer_at(&path).map_or(json!({"action": "decline"}), num);
-        self.answered.insert(path);
-        Some(answer)
-    }
-
     fn check(&mut self, round: &Round, trace: &Trace) -> Result<(), String> {
-        let seen = trace.seen.lock().unwrap();
-        let short = self.behind || matches!(round.end, RoundEnd::Crashed);
-        for (strand, before) in &self.before {
-            let now = seen.get(strand).map_or(&[][..], Vec::as_slice);
-            let both = before.len().min(now.len());
-            if now[..both] != before[..both] || (now.len() < before.len() && !short) {
-                return Err(format!("strand {strand:?} saw {before:?} and then {now:?}"));
-            }
-        }
+        let ended_early = self.behind || matches!(round.end, RoundEnd::Crashed);
+        check_history(&self.base.before, trace, ended_early)?;
         for step in trace.started.lock().unwrap().iter() {
             if self.journaled.contains(step) {
                 return Err(format!("step {step} was in the journal and ran again"));
             }
         }
-        self.effects
+        self.base
+            .effects
             .extend(trace.finished.lock().unwrap().iter().cloned());
         if let RoundEnd::Asked { asks, shed, .. } = &round.end {
             if asks.is_empty() != *shed {
@@ -176,8 +90,8 @@ impl Case {
             }
             let mut keys = BTreeSet::new();
             for (key, ask) in asks {
-                let path = message(ask);
-                if self.answered.contains(&path) {
+                let path = path(ask);
+                if self.base.answered.contains(&path) {
                     return Err(format!("{path} was answered and asked again"));
                 }
                 if !keys.insert(key) {
@@ -189,10 +103,9 @@ impl Case {
     }
 }
 
-async fn hold(program: &Node, seed: u64, threads: bool) -> Result<(), String> {
-    let racing = program.is_racing();
+async fn check_program(program: &Node, seed: u64, threads: bool) -> Result<(), String> {
     let mut expected = BTreeSet::new();
-    let value = (!racing).then(|| expected_result(program, "p", &mut expected));
+    let value = (!program.is_racing()).then(|| expected_result(program, "p", &mut expected));
     for trouble in [Trouble::None, Trouble::Much] {
         let mut case = Case::new(program, seed, trouble, threads);
         let result = case
@@ -203,30 +116,30 @@ async fn hold(program: &Node, seed: u64, threads: bool) -> Result<(), String> {
             if result != json!(value) {
                 return Err(format!("{trouble:?}: the result is {result}, not {value}"));
             }
-            if case.effects != expected {
+            if case.base.effects != expected {
                 return Err(format!(
                     "{trouble:?}: did {:?}, not {expected:?}",
-                    case.effects
+                    case.base.effects
                 ));
             }
         }
     }
     if program.is_plain() {
-        all_at_once(program, value).await?;
+        check_early_answers(program, value).await?;
     }
     Ok(())
 }
 
 /// If the first request contains all answers, there is one round.
-async fn all_at_once(program: &Node, value: Option<i64>) -> Result<(), String> {
+async fn check_early_answers(program: &Node, value: Option<i64>) -> Result<(), String> {
     let case = Case::new(program, 0, Trouble::None, false);
     let answers = program.asks("p").into_iter().map(|(name, path)| {
         let answer = answer_at(&path).map_or(json!({"action": "decline"}), num);
         (name, answer)
     });
     let answers = Value::Object(answers.collect());
-    let handler = case.handler(&Arc::new(Trace::default()));
-    match case.world.first_with(&handler, &answers).await.end {
+    let handler = case.base.handler(&Arc::new(Trace::default()));
+    match case.base.world.first_with(&handler, &answers).await.end {
         RoundEnd::Done(Ok(result)) if value.is_none_or(|value| result == json!(value)) => Ok(()),
         other => Err(format!("answered beforehand: {other:?}, not {value:?}")),
     }
@@ -234,8 +147,8 @@ async fn all_at_once(program: &Node, value: Option<i64>) -> Result<(), String> {
 
 fn random_handlers(cases: u32, runtime: &tokio::runtime::Runtime, threads: bool) {
     let outcome = runner(cases).run(&(programs(), any::<u64>()), |(program, seed)| {
-        let held = runtime.block_on(hold(&program, seed, threads));
-        held.map_err(TestCaseError::fail)
+        let checked = runtime.block_on(check_program(&program, seed, threads));
+        checked.map_err(TestCaseError::fail)
     });
     if let Err(error) = outcome {
         panic!("{error}");
@@ -263,6 +176,10 @@ fn race_with_a_foreign_future_is_detected() {
     let slow = Node::Seq(vec![step("a"), step("b"), step("c")]);
     let race = Node::Select(vec![slow, Node::Foreign(6)]);
     let program = Node::Seq(vec![race, Node::Ask { name: "q".into() }, step("d")]);
-    let found = (0..200).any(|seed| one_thread().block_on(hold(&program, seed, false)).is_err());
+    let found = (0..200).any(|seed| {
+        one_thread()
+            .block_on(check_program(&program, seed, false))
+            .is_err()
+    });
     assert!(found, "none of 200 runs saw two histories");
 }

@@ -7,17 +7,14 @@
 //!
 //! The cases are deterministic. `PROPTEST_CASES` sets their number, `RANDOM_SEED` selects others.
 
-use crate::support::dice::{Dice, RandomPressure, runner};
-use crate::support::program::{
-    Node, Position, Trace, answer_at, expected_result, run, task_programs,
-};
+use crate::support::dice::runner;
+use crate::support::program::{Node, Trace, expected_result, task_programs};
+use crate::support::random_case::{History, RandomCase, Trouble, check_history, path};
 use crate::support::store::{Stop, Store, WakeFlag, decode, encode, env};
-use crate::support::{NOON, World, answers_to, handler, many_threads, message, num, one_thread};
+use crate::support::{NOON, answers_to, many_threads, num, one_thread};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use refrain_core::{
-    AfterWrite, Cx, ErrorKind, Event, Flow, FlowId, HandlerFuture, PendingWrite, Snapshot, Start,
-};
+use refrain_core::{AfterWrite, ErrorKind, Event, Flow, FlowId, PendingWrite, Snapshot, Start};
 use refrain_wire::Ask;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,15 +22,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// The amount of injected failures.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Trouble {
-    /// Every ask is answered while the task is suspended, without crashes.
-    None,
-    /// All failures.
-    Much,
-}
 
 /// The home of the flow between two runs.
 enum Home {
@@ -48,10 +36,8 @@ enum RunEnd {
     Regular,
     /// It crashed: its history may be shorter than that of the run before.
     Crashed,
-    Over(Value),
+    Complete(Value),
 }
-
-type Seen = BTreeMap<String, Vec<String>>;
 
 /// Counters over all cases.
 #[derive(Default)]
@@ -71,42 +57,25 @@ impl Tally {
 }
 
 struct Case<'a> {
-    program: Node,
-    dice: Arc<Dice>,
-    world: World,
+    base: RandomCase,
     now: u64,
-    trouble: Trouble,
     threads: bool,
-    strands: bool,
     /// Whether spawned tasks run on other threads. A slow one may still seem to ask after it lost its race.
     overtakes: bool,
     tally: &'a Tally,
     home: Home,
     /// When the task must be resumed, with or without answers.
     wake: Option<SystemTime>,
-    /// The history at the last write.
-    before: Seen,
-    /// Steps that had ended then.
+    /// Steps that had ended at the last write.
     ended: BTreeSet<String>,
     /// Steps that were started in any run.
     started: BTreeSet<String>,
     /// The idempotency key of each step.
     keys: BTreeMap<String, String>,
-    /// Asks that were answered correctly, and incorrectly.
-    answered: BTreeSet<String>,
-    misled: BTreeSet<String>,
-    effects: BTreeSet<String>,
 }
 
 impl<'a> Case<'a> {
     fn new(program: &Node, seed: u64, trouble: Trouble, threads: bool, tally: &'a Tally) -> Self {
-        let dice = Arc::new(Dice::new(seed));
-        let mut world = World::new();
-        world.limits.rounds = 10_000;
-        world.limits.sheds = 10_000;
-        if trouble == Trouble::Much {
-            world.pressure = Some(Arc::new(RandomPressure(dice.clone())));
-        }
         let first = Snapshot::first(FlowId::from_bytes([7; 16]), u64::MAX);
         let detaches = program.any(|node| matches!(node, Node::Detach));
         let home = if detaches {
@@ -115,34 +84,22 @@ impl<'a> Case<'a> {
             Home::Store(Store::of(&first))
         };
         Self {
-            strands: program.is_foreign(),
+            base: RandomCase::new(program, seed, trouble),
             overtakes: threads && program.is_racing() && program.any(spawns),
-            program: program.clone(),
-            dice,
-            world,
             now: NOON,
-            trouble,
             threads,
             tally,
             home,
             wake: None,
-            before: Seen::new(),
             ended: BTreeSet::new(),
             started: BTreeSet::new(),
             keys: BTreeMap::new(),
-            answered: BTreeSet::new(),
-            misled: BTreeSet::new(),
-            effects: BTreeSet::new(),
         }
-    }
-
-    fn one_in(&self, sides: u64) -> bool {
-        self.trouble == Trouble::Much && self.dice.throw(sides) == 0
     }
 
     fn set_clock(&mut self, at: u64) {
         self.now = self.now.max(at);
-        self.world.clock.set(self.now);
+        self.base.world.clock.set(self.now);
     }
 
     fn store(&mut self) -> Option<&mut Store> {
@@ -152,46 +109,30 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn handler(&self, trace: &Arc<Trace>) -> impl Fn(Cx) -> HandlerFuture + use<> {
-        let (program, trace, strands) = (self.program.clone(), trace.clone(), self.strands);
-        let turn = self.dice.throw(60) as usize;
-        let turn = if program.depends_on_polls() { 0 } else { turn };
-        handler(move |cx| {
-            let place = Position::new(cx, trace.clone(), strands, turn);
-            let work = run(program.clone(), place);
-            async move { Ok(work.await) }
-        })
-    }
-
     /// Plays the task to its end and returns the result.
     async fn play(&mut self) -> Result<Value, String> {
         for _ in 0..3000 {
             let trace = Arc::new(Trace::default());
-            if self.trouble == Trouble::Much {
+            if self.base.trouble == Trouble::Much {
                 trace
                     .mood
-                    .store(1 + self.dice.throw(1 << 40), Ordering::SeqCst);
+                    .store(1 + self.base.dice.throw(1 << 40), Ordering::SeqCst);
             }
             Tally::count(&self.tally.runs);
-            let before = (self.before.clone(), self.ended.clone());
-            let went = self.live(&trace).await?;
-            self.check(
-                &before.0,
-                &before.1,
-                &trace,
-                matches!(went, RunEnd::Crashed),
-            )?;
-            if let RunEnd::Over(value) = went {
+            let before = (self.base.before.clone(), self.ended.clone());
+            let end = self.run_instance(&trace).await?;
+            self.check(&before.0, &before.1, &trace, matches!(end, RunEnd::Crashed))?;
+            if let RunEnd::Complete(value) = end {
                 return Ok(value);
             }
-            self.meanwhile()?;
+            self.between_runs()?;
         }
         Err("the task does not end".into())
     }
 
     /// Runs the flow on one instance until it leaves the instance.
-    async fn live(&mut self, trace: &Arc<Trace>) -> Result<RunEnd, String> {
-        let handler = self.handler(trace);
+    async fn run_instance(&mut self, trace: &Arc<Trace>) -> Result<RunEnd, String> {
+        let handler = self.base.handler(trace);
         let start = match &self.home {
             Home::Store(store) => store.start(),
             Home::Client(token, answers) => {
@@ -200,19 +141,19 @@ impl<'a> Case<'a> {
                 Start::resumed(decode(token), Some(&answers)).unwrap()
             }
         };
-        let mut flow = Flow::new(env(&self.world), start, &handler);
-        if self.one_in(4) {
-            flow.crash_after(self.dice.throw(25) as u32);
+        let mut flow = Flow::new(env(&self.base.world), start, &handler);
+        if self.base.one_in(4) {
+            flow.crash_after(self.base.dice.throw(25) as u32);
         }
         let begun = Instant::now();
         let woken = Arc::new(WakeFlag::default());
         let waker = Waker::from(woken.clone());
-        // How long the flow stays in memory at rest.
-        let mut stays: Option<u64> = None;
-        let mut still = 0;
+        // The polls until the flow leaves memory, if it is at rest.
+        let mut polls_left: Option<u64> = None;
+        let mut idle_polls = 0;
         while begun.elapsed() < Duration::from_secs(20) {
-            self.clients_answer(&mut flow)?;
-            if self.one_in(40) {
+            self.deliver_answers(&mut flow)?;
+            if self.base.one_in(40) {
                 self.set_clock(self.now + 1);
             }
             woken.forget();
@@ -220,20 +161,20 @@ impl<'a> Case<'a> {
                 Poll::Ready(event) => event,
                 Poll::Pending => {
                     if !woken.is_woken() {
-                        self.asks_are_published(trace)?;
+                        self.check_published_asks(trace)?;
                     }
-                    still += 1;
-                    if self.one_in(60) {
+                    idle_polls += 1;
+                    if self.base.one_in(60) {
                         Tally::count(&self.tally.crashes);
                         return Ok(RunEnd::Crashed);
                     }
-                    match &mut stays {
-                        Some(0) => return self.leave(flow, trace),
+                    match &mut polls_left {
+                        Some(0) => return self.drop_at_rest(flow, trace),
                         Some(left) => *left -= 1,
                         None => {}
                     }
-                    if still > 30
-                        && (self.store().is_none() || stays.is_some())
+                    if idle_polls > 30
+                        && (self.store().is_none() || polls_left.is_some())
                         && let Some(at) = flow.wake_at()
                     {
                         self.set_clock(at.duration_since(UNIX_EPOCH).unwrap().as_secs());
@@ -242,47 +183,48 @@ impl<'a> Case<'a> {
                     continue;
                 }
             };
-            still = 0;
+            idle_polls = 0;
             match event {
                 Event::Settle => tokio::task::yield_now().await,
                 Event::Notes(_) => {}
                 Event::Detach => {
                     Tally::count(&self.tally.detached);
-                    if self.one_in(5) {
+                    if self.base.one_in(5) {
                         return Ok(RunEnd::Crashed);
                     }
                     let detachment = flow.detachment();
                     let stored = decode(&encode(detachment.snapshot()));
                     self.home = Home::Store(Store::of(&stored));
                     self.remember(trace);
-                    if self.one_in(5) {
+                    if self.base.one_in(5) {
                         return Ok(RunEnd::Crashed);
                     }
                     flow.become_task(&detachment, u64::MAX);
                 }
                 Event::Suspended(cut) => {
                     // The response may be lost, and the client repeats the request.
-                    if !self.one_in(6) {
-                        let answers = answers_to(&cut.asks, |_, ask| self.answer(ask));
+                    if !self.base.one_in(6) {
+                        let answers = answers_to(&cut.asks, |_, ask| self.base.answer(path(ask)));
                         self.home = Home::Client(encode(&cut.snapshot), answers);
                         self.remember(trace);
                     }
                     return Ok(RunEnd::Regular);
                 }
                 Event::Write(write) => {
-                    if let Some(went) = self.write(&mut flow, &write, trace)? {
-                        return Ok(went);
+                    if let Some(end) = self.write(&mut flow, &write, trace)? {
+                        return Ok(end);
                     }
-                    stays = match write.then {
+                    polls_left = match write.then {
                         AfterWrite::Continue => None,
                         AfterWrite::HandOn => return Ok(RunEnd::Regular),
                         AfterWrite::Rest { wake, may_progress } => {
                             self.wake = wake;
-                            self.rests(trace, may_progress)?;
+                            self.check_rest(trace, may_progress)?;
                             // Gives foreign futures time.
                             let least = if may_progress { 60 } else { 0 };
-                            let stay = self.trouble == Trouble::Much && self.dice.throw(2) == 0;
-                            let more = if stay { self.dice.throw(60) } else { 0 };
+                            let stay =
+                                self.base.trouble == Trouble::Much && self.base.dice.throw(2) == 0;
+                            let more = if stay { self.base.dice.throw(60) } else { 0 };
                             if least + more == 0 {
                                 return Ok(RunEnd::Regular);
                             }
@@ -290,14 +232,14 @@ impl<'a> Case<'a> {
                         }
                     };
                 }
-                event => return self.over(event),
+                event => return self.handle_end(event),
             }
         }
         Err("the flow hangs".into())
     }
 
     /// Handles the end of the flow or of the attempt.
-    fn over(&mut self, event: Event) -> Result<RunEnd, String> {
+    fn handle_end(&mut self, event: Event) -> Result<RunEnd, String> {
         match Stop::of(event) {
             Stop::Crashed => {
                 Tally::count(&self.tally.crashes);
@@ -308,11 +250,11 @@ impl<'a> Case<'a> {
                 Ok(RunEnd::Crashed)
             }
             // The instance crashes before the end is written.
-            Stop::Done(Ok(_)) if self.one_in(8) => {
+            Stop::Done(Ok(_)) if self.base.one_in(8) => {
                 Tally::count(&self.tally.crashes);
                 Ok(RunEnd::Crashed)
             }
-            Stop::Done(Ok(value)) => Ok(RunEnd::Over(value)),
+            Stop::Done(Ok(value)) => Ok(RunEnd::Complete(value)),
             other => Err(format!("ended with {other:?}")),
         }
     }
@@ -325,33 +267,35 @@ impl<'a> Case<'a> {
         trace: &Trace,
     ) -> Result<Option<RunEnd>, String> {
         Tally::count(&self.tally.writes);
-        if self.one_in(10) {
+        if self.base.one_in(10) {
             Tally::count(&self.tally.crashes);
             return Ok(Some(RunEnd::Crashed));
         }
         self.commit(write, trace)?;
-        if self.one_in(10) {
+        if self.base.one_in(10) {
             Tally::count(&self.tally.crashes);
             return Ok(Some(RunEnd::Crashed));
         }
-        self.clients_answer(flow)?;
+        self.deliver_answers(flow)?;
         flow.confirm_write();
         Ok(None)
     }
 
     fn commit(&mut self, write: &PendingWrite, trace: &Trace) -> Result<(), String> {
         let Some(store) = self.store() else {
-            return Err("a flow that is no task was written".into());
+            return Err("a flow that is not a task was written".into());
         };
         store.commit(write)?;
         let asked: Vec<String> = store.published.iter().map(|(_, ask)| path(ask)).collect();
         for (_, ask) in &write.asks {
             let path = path(ask);
-            if self.answered.contains(&path) {
+            if self.base.answered.contains(&path) {
                 return Err(format!("{path} was answered and asked again"));
             }
             let times = asked.iter().filter(|asked| **asked == path).count();
-            if times > 1 + usize::from(self.misled.contains(&path)) && !self.overtakes {
+            if times > 1 + usize::from(self.base.answered_wrongly.contains(&path))
+                && !self.overtakes
+            {
                 return Err(format!("{path} was asked under {times} keys"));
             }
         }
@@ -360,9 +304,9 @@ impl<'a> Case<'a> {
     }
 
     /// Drops a flow at rest.
-    fn leave(&mut self, mut flow: Flow, trace: &Trace) -> Result<RunEnd, String> {
+    fn drop_at_rest(&mut self, mut flow: Flow, trace: &Trace) -> Result<RunEnd, String> {
         // Spawned tasks on other threads may be about to ask; the last write is sufficient.
-        if !self.threads && self.one_in(2) {
+        if !self.threads && self.base.one_in(2) {
             let write = flow.suspend();
             self.commit(&write, trace)?;
         }
@@ -371,14 +315,11 @@ impl<'a> Case<'a> {
 
     /// Records the history and the ended steps of a write.
     fn remember(&mut self, trace: &Trace) {
-        for (strand, seen) in trace.seen.lock().unwrap().iter() {
-            let before = self.before.entry(strand.clone()).or_default();
-            before.extend(seen.iter().skip(before.len()).cloned());
-        }
+        self.base.record_history(trace);
         let ended = if self.threads {
             // On another thread a step may have ended and not be journaled yet.
             &trace.got
-        } else if self.program.depends_on_polls() {
+        } else if self.base.program.depends_on_polls() {
             // A step that races with a ready future is started and dropped in every run.
             &trace.finished
         } else {
@@ -387,27 +328,13 @@ impl<'a> Case<'a> {
         self.ended.extend(ended.lock().unwrap().iter().cloned());
     }
 
-    /// The client's answer to an ask, sometimes an invalid one.
-    fn answer(&mut self, ask: &Ask) -> Option<Value> {
-        let path = path(ask);
-        if self.one_in(5) {
-            return None;
-        }
-        if self.one_in(8) && self.misled.insert(path.clone()) {
-            return Some(num(-1));
-        }
-        let answer = answer_at(&path).map_or(json!({"action": "decline"}), num);
-        self.answered.insert(path);
-        Some(answer)
-    }
-
     /// Answers some of the open asks.
     fn answer_some(&mut self, all: bool) {
         let Some(store) = self.store() else { return };
         let open: Vec<(String, Ask)> = store.open.clone().into_iter().collect();
         for (key, ask) in open {
-            if (all || self.one_in(3))
-                && let Some(answer) = self.answer(&ask)
+            if (all || self.base.one_in(3))
+                && let Some(answer) = self.base.answer(path(&ask))
                 && let Some(store) = self.store()
             {
                 store.answer(&key, &answer);
@@ -416,18 +343,18 @@ impl<'a> Case<'a> {
     }
 
     /// Delivers answers while the flow is in memory; some twice, the second time with another value.
-    fn clients_answer(&mut self, flow: &mut Flow) -> Result<(), String> {
-        if self.one_in(8) {
+    fn deliver_answers(&mut self, flow: &mut Flow) -> Result<(), String> {
+        if self.base.one_in(8) {
             self.answer_some(false);
         }
-        if self.one_in(4) {
+        if self.base.one_in(4) {
             let Some(store) = self.store() else {
                 return Ok(());
             };
             let answers = store.answers.clone();
             for (key, answer) in answers {
                 flow.answer(&key, &answer);
-                if self.one_in(3) {
+                if self.base.one_in(3) {
                     flow.answer(&key, &num(1000).to_string());
                 }
             }
@@ -436,15 +363,15 @@ impl<'a> Case<'a> {
     }
 
     /// Handles the time while no instance has the task in memory.
-    fn meanwhile(&mut self) -> Result<(), String> {
+    fn between_runs(&mut self) -> Result<(), String> {
         let wake = self.wake.take();
-        self.answer_some(self.trouble == Trouble::None || self.dice.throw(2) == 0);
+        self.answer_some(self.base.trouble == Trouble::None || self.base.dice.throw(2) == 0);
         let Some(store) = self.store() else {
             return Ok(());
         };
         let waits = store.answers.is_empty();
         if let Some(at) = wake
-            && (waits || self.one_in(3))
+            && (waits || self.base.one_in(3))
         {
             self.set_clock(at.duration_since(UNIX_EPOCH).unwrap().as_secs());
         }
@@ -452,18 +379,20 @@ impl<'a> Case<'a> {
     }
 
     /// Checks that at rest no step runs, and that the published asks are the awaited ones.
-    fn rests(&mut self, trace: &Trace, may_progress: bool) -> Result<(), String> {
+    fn check_rest(&mut self, trace: &Trace, may_progress: bool) -> Result<(), String> {
         if self.threads || may_progress {
             return Ok(());
         }
         let at_work = trace.at_work.load(Ordering::SeqCst);
         if at_work > 0 {
-            return Err(format!("it rests, and {at_work} things are at work"));
+            return Err(format!("at rest, but {at_work} operations run"));
         }
         let asked = self.open_keys();
         let asking = trace.asking.lock().unwrap();
         if asked != *asking {
-            return Err(format!("it rests, awaits {asking:?} and asks {asked:?}"));
+            return Err(format!(
+                "at rest, it awaits {asking:?} but published {asked:?}"
+            ));
         }
         Ok(())
     }
@@ -482,41 +411,41 @@ impl<'a> Case<'a> {
     }
 
     /// Checks that all asks of a waiting task are published.
-    fn asks_are_published(&mut self, trace: &Trace) -> Result<(), String> {
-        if self.store().is_none() || self.program.any(spawns) {
+    fn check_published_asks(&mut self, trace: &Trace) -> Result<(), String> {
+        if self.store().is_none() || self.base.program.any(spawns) {
             return Ok(());
         }
         let mut asked = self.open_keys();
         // Its answer may be journaled and not delivered, because the task is about to be handed on.
-        asked.extend(self.answered.union(&self.misled).cloned());
+        asked.extend(
+            self.base
+                .answered
+                .union(&self.base.answered_wrongly)
+                .cloned(),
+        );
         let asking = trace.asking.lock().unwrap();
         match asking.iter().find(|path| !asked.contains(*path)) {
-            Some(path) => Err(format!("it waits, and {path} is not published: {asked:?}")),
+            Some(path) => Err(format!(
+                "it awaits {path}, which is not published: {asked:?}"
+            )),
             None => Ok(()),
         }
     }
 
     fn check(
         &mut self,
-        before: &Seen,
+        before: &History,
         ended: &BTreeSet<String>,
         trace: &Trace,
-        broke: bool,
+        crashed: bool,
     ) -> Result<(), String> {
-        let seen = trace.seen.lock().unwrap();
         // Spawned tasks on other threads may lag.
-        let short = broke || (self.threads && self.program.any(spawns));
-        for (strand, before) in before {
-            let now = seen.get(strand).map_or(&[][..], Vec::as_slice);
-            let both = before.len().min(now.len());
-            if now[..both] != before[..both] || (now.len() < before.len() && !short) {
-                return Err(format!("strand {strand:?} saw {before:?} and then {now:?}"));
-            }
-        }
+        let ended_early = crashed || (self.threads && self.base.program.any(spawns));
+        check_history(before, trace, ended_early)?;
         let mut here = BTreeSet::new();
         for step in trace.started.lock().unwrap().iter() {
             if ended.contains(step) {
-                return Err(format!("step {step} was at its end and ran again"));
+                return Err(format!("step {step} had ended and ran again"));
             }
             if !here.insert(step.clone()) {
                 return Err(format!("step {step} ran twice in one run"));
@@ -526,9 +455,9 @@ impl<'a> Case<'a> {
             }
         }
         for (step, key) in trace.keys.lock().unwrap().iter() {
-            let known = self.keys.entry(step.clone()).or_insert_with(|| key.clone());
-            if known != key {
-                return Err(format!("step {step} has the keys {known} and {key}"));
+            let first = self.keys.entry(step.clone()).or_insert_with(|| key.clone());
+            if first != key {
+                return Err(format!("step {step} has the keys {first} and {key}"));
             }
         }
         let distinct: BTreeSet<&String> = self.keys.values().collect();
@@ -536,7 +465,7 @@ impl<'a> Case<'a> {
             return Err("two steps have one key".into());
         }
         let finished = trace.finished.lock().unwrap();
-        self.effects.extend(finished.iter().cloned());
+        self.base.effects.extend(finished.iter().cloned());
         Ok(())
     }
 }
@@ -545,13 +474,12 @@ fn spawns(node: &Node) -> bool {
     matches!(node, Node::Spawn { .. })
 }
 
-/// The position of an ask in the program: the first line of its message.
-fn path(ask: &Ask) -> String {
-    let words = message(ask);
-    words.split('\n').next().unwrap_or_default().to_owned()
-}
-
-async fn hold(program: &Node, seed: u64, threads: bool, tally: &Tally) -> Result<(), String> {
+async fn check_program(
+    program: &Node,
+    seed: u64,
+    threads: bool,
+    tally: &Tally,
+) -> Result<(), String> {
     let mut expected = BTreeSet::new();
     let value = (!program.is_racing()).then(|| expected_result(program, "p", &mut expected));
     for trouble in [Trouble::None, Trouble::Much] {
@@ -562,13 +490,13 @@ async fn hold(program: &Node, seed: u64, threads: bool, tally: &Tally) -> Result
             if result != json!(value) {
                 return Err(format!("{trouble:?}: the result is {result}, not {value}"));
             }
-            if case.effects != expected {
-                let effects = &case.effects;
+            if case.base.effects != expected {
+                let effects = &case.base.effects;
                 return Err(format!("{trouble:?}: did {effects:?}, not {expected:?}"));
             }
         }
-        if trouble == Trouble::None && case.started.len() < case.effects.len() {
-            return Err("something was done that was not started".into());
+        if trouble == Trouble::None && case.started.len() < case.base.effects.len() {
+            return Err("a step finished that was not started".into());
         }
     }
     Ok(())
@@ -577,8 +505,8 @@ async fn hold(program: &Node, seed: u64, threads: bool, tally: &Tally) -> Result
 fn random_tasks(cases: u32, runtime: &tokio::runtime::Runtime, threads: bool) -> Tally {
     let tally = Tally::default();
     let outcome = runner(cases).run(&(task_programs(), any::<u64>()), |(program, seed)| {
-        let held = runtime.block_on(hold(&program, seed, threads, &tally));
-        held.map_err(TestCaseError::fail)
+        let checked = runtime.block_on(check_program(&program, seed, threads, &tally));
+        checked.map_err(TestCaseError::fail)
     });
     if let Err(error) = outcome {
         panic!("{error}");
@@ -594,7 +522,7 @@ fn random_tasks(cases: u32, runtime: &tokio::runtime::Runtime, threads: bool) ->
     for (name, counter) in figures {
         let count = counter.load(Ordering::Relaxed);
         println!("{name}: {count}");
-        assert!(count > 0, "the cases have come to no {name}");
+        assert!(count > 0, "no case had {name}");
     }
     tally
 }

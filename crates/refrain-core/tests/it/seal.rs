@@ -25,7 +25,7 @@ async fn token_of(world: &World) -> String {
     });
     let token = world.first(&handler).await.token();
     world
-        .next(&handler, &token, &json!({"first": num(1)}))
+        .present(&handler, &token, &json!({"first": num(1)}))
         .await
         .token()
 }
@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_no_journal_is_not_read(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn malformed_journal_is_rejected(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         // It never panics, and a decoded snapshot can be encoded again.
         if let Some((claims, snapshot)) = Snapshot::decode(&bytes) {
             let again = snapshot.encode(&claims, &[], 0);

@@ -1,6 +1,6 @@
 //! Spawned tasks: the order of their journal entries, on one thread and on many.
 
-use crate::support::{Book, Num, World, handler, many_threads, num};
+use crate::support::{Book, Num, World, handler, handler_with, many_threads, num};
 use futures_util::future::join;
 use refrain_core::ok;
 use serde_json::json;
@@ -14,30 +14,26 @@ use std::time::Duration;
 #[tokio::test]
 async fn spawned_task_receives_its_entries_in_order() {
     let (world, book) = (World::new(), Book::default());
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            let task = async {
-                let inner = cx.clone();
-                let task = tokio::spawn(async move { inner.step("s", async { ok(1) }).await });
-                task.await??;
-                book.write("step");
-                ok(())
-            };
-            let ask = async {
-                cx.elicit::<Num>("a", "?").await?;
-                book.write("answer");
-                ok(())
-            };
-            let (ask, task) = join(ask, task).await;
-            ask?;
-            task
-        }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        let task = async {
+            let inner = cx.clone();
+            let task = tokio::spawn(async move { inner.step("s", async { ok(1) }).await });
+            task.await??;
+            book.write("step");
+            ok(())
+        };
+        let ask = async {
+            cx.elicit::<Num>("a", "?").await?;
+            book.write("answer");
+            ok(())
+        };
+        let (ask, task) = join(ask, task).await;
+        ask?;
+        task
     });
     let first = world.first(&handler).await;
     world
-        .next(&handler, &first.token(), &json!({"a": num(1)}))
+        .next(&handler, &first, &json!({"a": num(1)}))
         .await
         .out();
     assert_eq!(book.lines(), ["step", "step", "answer"]);
@@ -84,7 +80,7 @@ fn race_in_a_spawned_task_is_won_by_the_first_entry() {
         });
         answered.store(true, SeqCst);
         let answers = json!({"a": num(1), "b": num(2)});
-        let last = runtime.block_on(world.next(&handler, &token, &answers));
+        let last = runtime.block_on(world.present(&handler, &token, &answers));
         assert_eq!(last.out(), json!(["a", 1]));
     }
 }

@@ -1,6 +1,6 @@
 //! Steps: journaled values and errors, delivered in the same order in every round.
 
-use crate::support::{Book, Num, World, handler, num};
+use crate::support::{Book, Num, World, assert_contains, handler, handler_with, num};
 use futures_util::future::{join, poll_fn};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use refrain_core::{Error, ok};
@@ -13,35 +13,29 @@ use std::time::Duration;
 #[tokio::test]
 async fn failed_step_is_not_retried() {
     let (world, book) = (World::new(), Book::default());
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            loop {
-                let card = cx.elicit::<Num>("card", "Which card?").await?.v;
-                let book = book.clone();
-                let charge = cx.step("charge", async move {
-                    book.write(format!("charge {card}"));
-                    if card == 1 {
-                        Err(Error::invalid_params("refused"))
-                    } else {
-                        Ok(card)
-                    }
-                });
-                match charge.await {
-                    Ok(card) => return ok(card),
-                    Err(error) => assert_eq!(format!("{error:?}"), "InvalidParams: refused"),
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        loop {
+            let card = cx.elicit::<Num>("card", "Which card?").await?.v;
+            let book = book.clone();
+            let charge = cx.step("charge", async move {
+                book.write(format!("charge {card}"));
+                if card == 1 {
+                    Err(Error::invalid_params("refused"))
+                } else {
+                    Ok(card)
                 }
+            });
+            match charge.await {
+                Ok(card) => return ok(card),
+                Err(error) => assert_eq!(format!("{error:?}"), "InvalidParams: refused"),
             }
         }
     });
     let first = world.first(&handler).await;
-    let second = world
-        .next(&handler, &first.token(), &json!({"card": num(1)}))
-        .await;
+    let second = world.next(&handler, &first, &json!({"card": num(1)})).await;
     assert_eq!(second.keys(), ["card#2"]);
     let last = world
-        .next(&handler, &second.token(), &json!({"card#2": num(2)}))
+        .next(&handler, &second, &json!({"card#2": num(2)}))
         .await;
     assert_eq!(last.out(), 2);
     assert_eq!(book.lines(), ["charge 1", "charge 2"]);
@@ -72,15 +66,10 @@ async fn first_run_receives_the_decoded_journal_value() {
         ok((seen, lossy.lost))
     });
     let first = world.first(&handler).await;
-    let last = world
-        .next(&handler, &first.token(), &json!({"n": num(0)}))
-        .await;
+    let last = world.next(&handler, &first, &json!({"n": num(0)})).await;
     let out = last.out();
     assert_eq!(out[0][1], 0, "the lost field is lost on the first run too");
-    assert!(
-        out[0][2].as_str().unwrap().contains("cannot be serialized"),
-        "{out}"
-    );
+    assert_contains(out[0][2].as_str().unwrap(), &["cannot be serialized"]);
     let uncut = world.first_with(&handler, &json!({"n": num(0)})).await;
     assert_eq!(uncut.out(), out);
 }
@@ -114,13 +103,13 @@ async fn race_has_the_same_winner_in_every_round() {
         while round.keys() != ["last"] {
             let answers = round.keys().into_iter().map(|key| (key.to_owned(), num(5)));
             let answers = serde_json::Value::Object(answers.collect());
-            round = world.next(&handler, &round.token(), &answers).await;
+            round = world.next(&handler, &round, &answers).await;
         }
         let token = round.token();
         let last = json!({"last": num(0)});
-        let out = world.next(&handler, &token, &last).await.out();
+        let out = world.present(&handler, &token, &last).await.out();
         for _ in 0..10 {
-            assert_eq!(world.next(&handler, &token, &last).await.out(), out);
+            assert_eq!(world.present(&handler, &token, &last).await.out(), out);
         }
     }
 }
@@ -128,54 +117,50 @@ async fn race_has_the_same_winner_in_every_round() {
 #[tokio::test]
 async fn unordered_collection_replays_in_order() {
     let (world, book) = (World::new(), Book::default());
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            let cx = &cx;
-            let mut all: FuturesUnordered<_> = (0..6u32)
-                .map(|i| async move {
-                    // The later ones complete first; the first two need an answer.
-                    let work = async move {
-                        for _ in 0..10 - i {
-                            tokio::task::yield_now().await;
-                        }
-                        ok(i)
-                    };
-                    let done = cx.step(format!("s{i}"), work).await?;
-                    if i < 2 {
-                        cx.elicit::<Num>(format!("a{i}"), "?").await?;
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        let cx = &cx;
+        let mut all: FuturesUnordered<_> = (0..6u32)
+            .map(|i| async move {
+                // The later ones complete first; the first two need an answer.
+                let work = async move {
+                    for _ in 0..10 - i {
+                        tokio::task::yield_now().await;
                     }
-                    ok(done)
-                })
-                .collect();
-            let mut order = Vec::new();
-            while let Some(one) = all.next().await {
-                order.push(one?);
-                book.write(format!("{order:?}"));
-            }
-            cx.elicit::<Num>("last", "?").await?;
-            ok(order)
+                    ok(i)
+                };
+                let done = cx.step(format!("s{i}"), work).await?;
+                if i < 2 {
+                    cx.elicit::<Num>(format!("a{i}"), "?").await?;
+                }
+                ok(done)
+            })
+            .collect();
+        let mut order = Vec::new();
+        while let Some(one) = all.next().await {
+            order.push(one?);
+            book.write(format!("{order:?}"));
         }
+        cx.elicit::<Num>("last", "?").await?;
+        ok(order)
     });
     let first = world.first(&handler).await;
-    assert_eq!(first.keys(), ["a1", "a0"], "in the order they were made");
+    assert_eq!(first.keys(), ["a1", "a0"], "in the order of creation");
     let answers = json!({"a0": num(0), "a1": num(0)});
-    let second = world.next(&handler, &first.token(), &answers).await;
+    let second = world.next(&handler, &first, &answers).await;
     let last = world
-        .next(&handler, &second.token(), &json!({"last": num(0)}))
+        .next(&handler, &second, &json!({"last": num(0)}))
         .await;
     assert_eq!(last.out(), json!([5, 4, 3, 2, 1, 0]));
     let lines = book.lines();
     assert_eq!(
         lines[..4],
         lines[4..8],
-        "the second round saw what the first one saw"
+        "the second round replays the first"
     );
     assert_eq!(
         lines[4..10],
         lines[10..16],
-        "and the third what the second one saw"
+        "the third round replays the second"
     );
 }
 
@@ -195,10 +180,8 @@ async fn abandoned_step_does_not_block_the_round() {
     });
     let first = world.first(&handler).await;
     assert_eq!(first.keys(), ["n"]);
-    let last = world
-        .next(&handler, &first.token(), &json!({"n": num(2)}))
-        .await;
-    assert_eq!(last.out(), 3, "it is taken up again where it is awaited");
+    let last = world.next(&handler, &first, &json!({"n": num(2)})).await;
+    assert_eq!(last.out(), 3, "the step continues where it is awaited");
 }
 
 #[tokio::test]
@@ -213,7 +196,7 @@ async fn order_of_ready_values_is_the_same_in_every_round() {
     let first = world.first(&handler).await;
     assert_eq!(first.keys(), ["early", "late"]);
     let answers = json!({"early": num(1), "late": num(2)});
-    let last = world.next(&handler, &first.token(), &answers).await;
+    let last = world.next(&handler, &first, &answers).await;
     assert_eq!(last.out(), json!([false, 2, 1]));
 }
 
@@ -231,7 +214,7 @@ async fn foreign_timer_does_not_delay_a_suspension() {
     assert_eq!(first.keys(), ["n"]);
     assert_eq!(
         world
-            .next(&handler, &first.token(), &json!({"n": num(3)}))
+            .next(&handler, &first, &json!({"n": num(3)}))
             .await
             .out(),
         3
@@ -261,9 +244,7 @@ async fn busy_handler_receives_its_values() {
         ok(sum? + cx.elicit::<Num>("n", "?").await?.v)
     });
     let first = world.first(&handler).await;
-    let last = world
-        .next(&handler, &first.token(), &json!({"n": num(4)}))
-        .await;
+    let last = world.next(&handler, &first, &json!({"n": num(4)})).await;
     assert_eq!(last.out(), 7);
 }
 
@@ -271,42 +252,33 @@ async fn busy_handler_receives_its_values() {
 async fn new_step_starts_after_the_replay() {
     let (world, book) = (World::new(), Book::default());
     let make = |with_step: bool| {
-        let keep = book.clone();
-        handler(move |cx| {
-            let book = keep.clone();
-            async move {
-                let step = async {
-                    if with_step {
-                        let book = book.clone();
-                        let work = async move {
-                            book.write("step");
-                            ok(())
-                        };
-                        cx.step("new", work).await?;
-                    }
-                    ok(())
-                };
-                let asks = async {
-                    for name in ["a", "b"] {
-                        let n = cx.elicit::<Num>(name, "?").await?.v;
-                        book.write(format!("{name} is {n}"));
-                    }
-                    ok(())
-                };
-                let (step, asks) = join(step, asks).await;
-                step?;
-                asks
-            }
+        handler_with(book.clone(), move |cx, book| async move {
+            let step = async {
+                if with_step {
+                    let book = book.clone();
+                    let work = async move {
+                        book.write("step");
+                        ok(())
+                    };
+                    cx.step("new", work).await?;
+                }
+                ok(())
+            };
+            let asks = async {
+                for name in ["a", "b"] {
+                    let n = cx.elicit::<Num>(name, "?").await?.v;
+                    book.write(format!("{name} is {n}"));
+                }
+                ok(())
+            };
+            let (step, asks) = join(step, asks).await;
+            step?;
+            asks
         })
     };
     let (old, new) = (make(false), make(true));
     let first = world.first(&old).await;
-    let second = world
-        .next(&old, &first.token(), &json!({"a": num(1)}))
-        .await;
-    world
-        .next(&new, &second.token(), &json!({"b": num(2)}))
-        .await
-        .out();
+    let second = world.next(&old, &first, &json!({"a": num(1)})).await;
+    world.next(&new, &second, &json!({"b": num(2)})).await.out();
     assert_eq!(book.lines(), ["a is 1", "a is 1", "b is 2", "step"]);
 }

@@ -1,7 +1,7 @@
 //! Tasks: writes, rest, handing on.
 
-use crate::support::store::{Instance, Stop, Store, gate, noted, pass, run};
-use crate::support::{Book, Num, Switch, World, handler, num};
+use crate::support::store::{Instance, Stop, Store, gate, pass, run, write_line};
+use crate::support::{Book, Num, Switch, World, handler, handler_with, num};
 use futures_util::future::join;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use refrain_core::{AfterWrite, Cx, Event, Result, ok};
@@ -16,17 +16,13 @@ use tokio::sync::watch;
 #[tokio::test]
 async fn progress_is_written_before_a_step_starts() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            let a = cx.step("a", noted(&book, "a")).await?;
-            let drawn = cx.random();
-            let b = cx.step("b", noted(&book, "b")).await?;
-            cx.elicit::<Num>("n", "?").await?;
-            let c = cx.step("c", noted(&book, "c")).await?;
-            ok((a + b + c, drawn > 0))
-        }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        let a = cx.step("a", write_line(&book, "a")).await?;
+        let drawn = cx.random();
+        let b = cx.step("b", write_line(&book, "b")).await?;
+        cx.elicit::<Num>("n", "?").await?;
+        let c = cx.step("c", write_line(&book, "c")).await?;
+        ok((a + b + c, drawn > 0))
     });
     let mut instance = Instance::new(&world, &store, &handler);
     let first = instance.next_write(&mut store).await.unwrap();
@@ -58,19 +54,15 @@ async fn first_step_needs_no_write() {
 async fn spawned_step_waits_for_the_write_in_progress() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let (book, wait) = (keep.clone(), wait.clone());
-        async move {
-            let mut tasks = tokio::task::JoinSet::new();
-            let spawned = cx.clone();
-            tasks.spawn(async move {
-                pass(&wait).await;
-                spawned.step("s", noted(&book, "s")).await
-            });
-            cx.checkpoint("c", &1).await?;
-            ok(tasks.join_next().await.unwrap()??)
-        }
+    let handler = handler_with((book.clone(), wait), |cx, (book, wait)| async move {
+        let mut tasks = tokio::task::JoinSet::new();
+        let spawned = cx.clone();
+        tasks.spawn(async move {
+            pass(&wait).await;
+            spawned.step("s", write_line(&book, "s")).await
+        });
+        cx.checkpoint("c", &1).await?;
+        ok(tasks.join_next().await.unwrap()??)
     });
     let mut instance = Instance::new(&world, &store, &handler);
     let Some(Event::Write(write)) = instance.event().await else {
@@ -90,22 +82,19 @@ fn ask_beside_a_step(
     book: &Book,
     wait: &watch::Receiver<bool>,
 ) -> impl Fn(Cx) -> refrain_core::HandlerFuture + use<> {
-    let (book, wait) = (book.clone(), wait.clone());
-    handler(move |cx| {
-        let (book, wait) = (book.clone(), wait.clone());
-        async move {
-            let slow = async {
-                book.write("slow begins");
-                pass(&wait).await;
-                ok(10)
-            };
-            let asked = async {
-                let n = cx.elicit::<Num>("n", "?").await?.v;
-                ok(n + cx.step("after", noted(&book, "after")).await? as i64)
-            };
-            let (slow, asked) = join(cx.step("slow", slow), asked).await;
-            ok(slow? + asked?)
-        }
+    let state = (book.clone(), wait.clone());
+    handler_with(state, |cx, (book, wait)| async move {
+        let slow = async {
+            book.write("slow begins");
+            pass(&wait).await;
+            ok(10)
+        };
+        let asked = async {
+            let n = cx.elicit::<Num>("n", "?").await?.v;
+            ok(n + cx.step("after", write_line(&book, "after")).await? as i64)
+        };
+        let (slow, asked) = join(cx.step("slow", slow), asked).await;
+        ok(slow? + asked?)
     })
 }
 
@@ -129,7 +118,11 @@ async fn ask_is_published_while_other_branches_work() {
         may_progress: false,
     };
     assert_eq!(second.then, rest);
-    assert_eq!(instance.next_write(&mut store).await, None, "it said so");
+    assert_eq!(
+        instance.next_write(&mut store).await,
+        None,
+        "rest is reported once"
+    );
     drop(instance);
     store.answer("n", &num(1));
     assert_eq!(run(&world, &mut store, &handler).await.out(), 16);
@@ -178,7 +171,7 @@ async fn task_does_not_rest_while_a_checkpoint_is_written() {
     assert_eq!(
         first.then,
         AfterWrite::Continue,
-        "it is in the middle of its work"
+        "the computation is not finished"
     );
     instance.run(&mut store).await.assert_at_rest();
     store.answer("n", &num(1));
@@ -189,12 +182,9 @@ async fn task_does_not_rest_while_a_checkpoint_is_written() {
 async fn end_of_a_foreign_future_is_reported() {
     let (world, mut store) = (World::new(), Store::new());
     let (go, wait) = gate();
-    let handler = handler(move |cx| {
-        let wait = wait.clone();
-        async move {
-            let (n, ()) = join(cx.elicit::<Num>("n", "?"), pass(&wait)).await;
-            ok(n?.v)
-        }
+    let handler = handler_with(wait, |cx, wait| async move {
+        let (n, ()) = join(cx.elicit::<Num>("n", "?"), pass(&wait)).await;
+        ok(n?.v)
     });
     let mut instance = Instance::new(&world, &store, &handler);
     let rest = |may_progress| AfterWrite::Rest {
@@ -226,7 +216,7 @@ async fn task_suspended_during_work_is_handed_on_with_its_asks() {
     assert_eq!(
         write.then,
         AfterWrite::HandOn,
-        "its step is to be done elsewhere"
+        "another instance runs its step"
     );
     store.commit(&write).unwrap();
     // Not polled yet: its asks stay published.
@@ -249,22 +239,19 @@ async fn task_that_resumed_work_is_handed_on_when_suspended() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
     let (_never, still) = gate();
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let (book, wait, still) = (keep.clone(), wait.clone(), still.clone());
-        async move {
-            let work = async {
-                pass(&wait).await;
-                let step = async {
-                    book.write("begun");
-                    pass(&still).await;
-                    ok(1)
-                };
-                cx.step("s", step).await
+    let state = (book.clone(), wait, still);
+    let handler = handler_with(state, |cx, (book, wait, still)| async move {
+        let work = async {
+            pass(&wait).await;
+            let step = async {
+                book.write("begun");
+                pass(&still).await;
+                ok(1)
             };
-            let (n, work) = join(cx.elicit::<Num>("n", "?"), work).await;
-            ok(n?.v + work?)
-        }
+            cx.step("s", step).await
+        };
+        let (n, work) = join(cx.elicit::<Num>("n", "?"), work).await;
+        ok(n?.v + work?)
     });
     let mut instance = Instance::new(&world, &store, &handler);
     let stop = instance.run(&mut store).await;
@@ -278,18 +265,14 @@ async fn task_that_resumed_work_is_handed_on_when_suspended() {
 #[tokio::test]
 async fn checkpoint_is_written_after_one_second() {
     let (world, mut store) = (World::new(), Store::new());
-    let clock = world.clock.clone();
-    let handler = handler(move |cx| {
-        let clock = clock.clone();
-        async move {
-            for n in cx.resume::<u32>("n")?.unwrap_or(0)..100 {
-                if n % 25 == 24 {
-                    clock.advance(1);
-                }
-                cx.checkpoint("n", &(n + 1)).await?;
+    let handler = handler_with(world.clock.clone(), |cx, clock| async move {
+        for n in cx.resume::<u32>("n")?.unwrap_or(0)..100 {
+            if n % 25 == 24 {
+                clock.advance(1);
             }
-            ok(cx.resume::<u32>("n")?)
+            cx.checkpoint("n", &(n + 1)).await?;
         }
+        ok(cx.resume::<u32>("n")?)
     });
     let mut instance = Instance::new(&world, &store, &handler);
     for _ in 0..3 {
@@ -306,16 +289,12 @@ async fn checkpoint_is_written_after_one_second() {
 #[tokio::test]
 async fn checkpoint_does_not_use_a_step_name() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            if cx.resume::<u32>("c")?.is_none() {
-                cx.checkpoint("c", &1).await?;
-            }
-            cx.step("", noted(&book, "nameless")).await?;
-            ok(cx.elicit::<Num>("n", "?").await?.v)
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        if cx.resume::<u32>("c")?.is_none() {
+            cx.checkpoint("c", &1).await?;
         }
+        cx.step("", write_line(&book, "nameless")).await?;
+        ok(cx.elicit::<Num>("n", "?").await?.v)
     });
     run(&world, &mut store, &handler).await.assert_at_rest();
     store.answer("n", &num(1));
@@ -324,21 +303,21 @@ async fn checkpoint_does_not_use_a_step_name() {
 }
 
 /// Lets other branches of the handler run.
-async fn come_round() {
-    let mut come = false;
-    let round = poll_fn(|task| {
-        if come {
+async fn yield_in_handler() {
+    let mut yielded = false;
+    let yields = poll_fn(|task| {
+        if yielded {
             return Poll::Ready(());
         }
-        come = true;
+        yielded = true;
         task.waker().wake_by_ref();
         Poll::Pending
     });
-    round.await;
+    yields.await;
 }
 
 /// Runs `branch` concurrently with a computation that is never at rest, until `branch` is done.
-async fn beside_a_computation<T>(
+async fn during_a_computation<T>(
     cx: &Cx,
     (first, checkpoints): (bool, bool),
     branch: impl Future<Output = Result<T>>,
@@ -348,11 +327,11 @@ async fn beside_a_computation<T>(
         let mut n = 0;
         while !done.load(SeqCst) {
             n += 1;
-            assert!(n < 100_000, "the other branch never had its turn");
+            assert!(n < 100_000, "the other branch never ran");
             if checkpoints {
                 cx.checkpoint("n", &n).await?;
             } else {
-                come_round().await;
+                yield_in_handler().await;
             }
         }
         ok(n)
@@ -373,14 +352,10 @@ async fn beside_a_computation<T>(
 async fn step_starts_during_a_busy_computation() {
     for order in [(true, true), (true, false), (false, true), (false, false)] {
         let (world, mut store, book) = (World::new(), Store::new(), Book::default());
-        let keep = book.clone();
-        let handler = handler(move |cx| {
-            let book = keep.clone();
-            async move {
-                cx.random();
-                let step = cx.step("a", noted(&book, "a"));
-                beside_a_computation(&cx, order, step).await
-            }
+        let handler = handler_with(book.clone(), |cx, book| async move {
+            cx.random();
+            let step = cx.step("a", write_line(&book, "a"));
+            during_a_computation(&cx, order, step).await
         });
         assert_eq!(run(&world, &mut store, &handler).await.out(), 1);
         assert_eq!(book.lines(), ["a"]);
@@ -393,7 +368,7 @@ async fn ask_is_published_during_a_busy_computation() {
         let (world, mut store) = (World::new(), Store::new());
         let handler = handler(move |cx| async move {
             let ask = async { ok(cx.elicit::<Num>("n", "?").await?.v) };
-            beside_a_computation(&cx, order, ask).await
+            during_a_computation(&cx, order, ask).await
         });
         let mut instance = Instance::new(&world, &store, &handler);
         while store.open.is_empty() {
@@ -408,22 +383,18 @@ async fn ask_is_published_during_a_busy_computation() {
 #[tokio::test]
 async fn sleep_ends_during_a_busy_computation() {
     let (world, mut store) = (World::new(), Store::new());
-    let clock = world.clock.clone();
-    let handler = handler(move |cx| {
-        let clock = clock.clone();
-        async move {
-            // Polled only when woken.
-            let sleep = async {
-                let sleeps = FuturesUnordered::from_iter([cx.sleep(Duration::from_secs(5))]);
-                let tick = async {
-                    come_round().await;
-                    clock.advance(5);
-                };
-                join(sleeps.collect::<Vec<()>>(), tick).await;
-                ok(1)
+    let handler = handler_with(world.clock.clone(), |cx, clock| async move {
+        // Polled only when woken.
+        let sleep = async {
+            let sleeps = FuturesUnordered::from_iter([cx.sleep(Duration::from_secs(5))]);
+            let tick = async {
+                yield_in_handler().await;
+                clock.advance(5);
             };
-            beside_a_computation(&cx, (true, false), sleep).await
-        }
+            join(sleeps.collect::<Vec<()>>(), tick).await;
+            ok(1)
+        };
+        during_a_computation(&cx, (true, false), sleep).await
     });
     assert_eq!(run(&world, &mut store, &handler).await.out(), 1);
 }
@@ -433,26 +404,23 @@ async fn busy_instance_hands_on_a_task_with_its_asks() {
     let (mut world, mut store, book) = (World::new(), Store::new(), Book::default());
     let busy = Arc::new(Switch::default());
     world.pressure = Some(busy.clone());
-    let (keep, at_work) = (book.clone(), busy.clone());
-    let handler = handler(move |cx| {
-        let (book, busy) = (keep.clone(), at_work.clone());
-        async move {
-            let work = async {
-                let one = async {
-                    busy.0.store(true, SeqCst);
-                    noted(&book, "one").await
-                };
-                let one = cx.step("one", one).await?;
-                ok(one + cx.step("two", noted(&book, "two")).await?)
+    let state = (book.clone(), busy.clone());
+    let handler = handler_with(state, |cx, (book, busy)| async move {
+        let work = async {
+            let one = async {
+                busy.0.store(true, SeqCst);
+                write_line(&book, "one").await
             };
-            let (work, n) = join(work, cx.elicit::<Num>("n", "?")).await;
-            let from = cx.resume::<i64>("c")?.unwrap_or(0);
-            book.write(format!("from {from}"));
-            for c in from..3 {
-                cx.checkpoint("c", &(c + 1)).await?;
-            }
-            ok(work? as i64 + n?.v)
+            let one = cx.step("one", one).await?;
+            ok(one + cx.step("two", write_line(&book, "two")).await?)
+        };
+        let (work, n) = join(work, cx.elicit::<Num>("n", "?")).await;
+        let from = cx.resume::<i64>("c")?.unwrap_or(0);
+        book.write(format!("from {from}"));
+        for c in from..3 {
+            cx.checkpoint("c", &(c + 1)).await?;
         }
+        ok(work? as i64 + n?.v)
     });
     // After a step, before a step, and as often as necessary.
     for _ in 0..4 {

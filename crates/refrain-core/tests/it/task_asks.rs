@@ -1,7 +1,7 @@
 //! Asks of tasks: keys, publication, withdrawal, answers.
 
-use crate::support::store::{self, Instance, Stop, Store, env, gate, noted, pass, run};
-use crate::support::{Book, NOON, Num, World, handler, num};
+use crate::support::store::{self, Instance, Stop, Store, env, gate, pass, run, write_line};
+use crate::support::{Book, NOON, Num, World, assert_contains, handler, handler_with, num};
 use futures_util::future::{Either, join, join_all, select};
 use refrain_core::{AfterWrite, AskError, Cx, Event, Outcome, ok};
 use serde_json::json;
@@ -47,14 +47,13 @@ async fn rejected_answer_is_asked_again_under_a_new_key() {
         (&second.taken[..], &second.asks[..]),
         (&["n".into()][..], &["n.2".into()][..])
     );
-    assert_eq!(second.entries, 0, "what was refused is not in the journal");
+    assert_eq!(
+        second.entries, 0,
+        "the rejected answer is not in the journal"
+    );
     assert!(second.is_at_rest());
     drop(instance);
-    assert!(
-        store.message("n.2").contains("not accepted"),
-        "{}",
-        store.message("n.2")
-    );
+    assert_contains(&store.message("n.2"), &["not accepted"]);
     store.answer("n.2", &num(2000));
     run(&world, &mut store, &handler).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["n.3"]);
@@ -131,20 +130,17 @@ async fn replayed_ask_keeps_its_key() {
 async fn dropped_ask_is_withdrawn() {
     let (world, mut store) = (World::new(), Store::new());
     let (go, wait) = gate();
-    let handler = handler(move |cx| {
-        let wait = wait.clone();
-        async move {
-            let work = async {
-                pass(&wait).await;
-                ok(5)
-            };
-            let step = pin!(cx.step("s", work));
-            let won = match select(cx.elicit::<Num>("stop", "?"), step).await {
-                Either::Left((stop, _)) => stop?.v,
-                Either::Right((done, _)) => done?,
-            };
-            ok(won + cx.elicit::<Num>("n", "?").await?.v)
-        }
+    let handler = handler_with(wait, |cx, wait| async move {
+        let work = async {
+            pass(&wait).await;
+            ok(5)
+        };
+        let step = pin!(cx.step("s", work));
+        let won = match select(cx.elicit::<Num>("stop", "?"), step).await {
+            Either::Left((stop, _)) => stop?.v,
+            Either::Right((done, _)) => done?,
+        };
+        ok(won + cx.elicit::<Num>("n", "?").await?.v)
     });
     let mut instance = Instance::new(&world, &store, &handler);
     instance.next_write(&mut store).await.unwrap();
@@ -167,15 +163,12 @@ async fn ask_is_withdrawn_while_other_work_continues() {
         let (world, mut store) = (World::new(), Store::new());
         let (first, wait) = gate();
         let (_second, wait_more) = gate();
-        let handler = handler(move |cx| {
-            let (wait, wait_more) = (wait.clone(), wait_more.clone());
-            async move {
-                let ask = cx.elicit::<Num>("n", "?");
-                // Nothing else changes on the drop.
-                select(ask, pin!(pass(&wait))).await;
-                pass(&wait_more).await;
-                ok(1)
-            }
+        let handler = handler_with((wait, wait_more), |cx, (wait, wait_more)| async move {
+            let ask = cx.elicit::<Num>("n", "?");
+            // Nothing else changes on the drop.
+            select(ask, pin!(pass(&wait))).await;
+            pass(&wait_more).await;
+            ok(1)
         });
         let mut instance = Instance::new(&world, &store, &handler);
         instance.next_write(&mut store).await.unwrap();
@@ -222,15 +215,11 @@ async fn asks_that_lose_in_every_replay_use_no_new_keys() {
 async fn asks_of_an_earlier_run_are_withdrawn_at_rest() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let asks = |names: &'static [&'static str], book: &Book| {
-        let book = book.clone();
-        handler(move |cx| {
-            let book = book.clone();
-            async move {
-                cx.step("a", noted(&book, "a")).await?;
-                cx.step("b", noted(&book, "b")).await?;
-                join_all(names.iter().map(|name| cx.elicit::<Num>(*name, "?"))).await;
-                ok(1)
-            }
+        handler_with(book.clone(), move |cx, book| async move {
+            cx.step("a", write_line(&book, "a")).await?;
+            cx.step("b", write_line(&book, "b")).await?;
+            join_all(names.iter().map(|name| cx.elicit::<Num>(*name, "?"))).await;
+            ok(1)
         })
     };
     let mut earlier = Instance::new(&world, &store, &asks(&["m", "n"], &book));
@@ -257,24 +246,20 @@ async fn asks_of_an_earlier_run_are_withdrawn_at_rest() {
 }
 
 /// Asks `n`, and `m` after a gate.
-fn behind_a_gate(
+fn asks_around_a_gate(
     wait: &watch::Receiver<bool>,
 ) -> impl Fn(Cx) -> refrain_core::HandlerFuture + use<> {
-    let wait = wait.clone();
-    handler(move |cx| {
-        let wait = wait.clone();
-        async move {
-            let behind = async {
-                pass(&wait).await;
-                ok(cx.elicit::<Num>("m", "?").await?.v)
-            };
-            let first = async {
-                let n = cx.elicit::<Num>("n", "?").await?.v;
-                ok(n + cx.elicit::<Num>("o", "?").await?.v)
-            };
-            let (first, behind) = join(first, behind).await;
-            ok(first? * 10 + behind?)
-        }
+    handler_with(wait.clone(), |cx, wait| async move {
+        let behind = async {
+            pass(&wait).await;
+            ok(cx.elicit::<Num>("m", "?").await?.v)
+        };
+        let first = async {
+            let n = cx.elicit::<Num>("n", "?").await?.v;
+            ok(n + cx.elicit::<Num>("o", "?").await?.v)
+        };
+        let (first, behind) = join(first, behind).await;
+        ok(first? * 10 + behind?)
     })
 }
 
@@ -282,7 +267,7 @@ fn behind_a_gate(
 async fn ask_after_a_foreign_future_keeps_its_key() {
     let (world, mut store) = (World::new(), Store::new());
     let (go, wait) = gate();
-    let handler = behind_a_gate(&wait);
+    let handler = asks_around_a_gate(&wait);
     go.send(true).unwrap();
     run(&world, &mut store, &handler).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["m", "n"]);
@@ -313,7 +298,7 @@ async fn ask_after_a_foreign_future_keeps_its_key() {
 async fn task_suspended_during_a_foreign_future_rests() {
     let (world, mut store) = (World::new(), Store::new());
     let (_go, wait) = gate();
-    let handler = behind_a_gate(&wait);
+    let handler = asks_around_a_gate(&wait);
     let mut instance = Instance::new(&world, &store, &handler);
     instance.run(&mut store).await;
     let write = instance.flow.suspend();
@@ -420,12 +405,7 @@ async fn too_many_concurrent_asks_are_a_fault() {
         store.answer(&key, &num(1));
     }
     let stop = run(&world, &mut store, &long).await;
-    assert!(
-        stop.fault()
-            .message
-            .contains("journal full: the limit of 3"),
-        "{stop:?}"
-    );
+    assert_contains(&stop.fault().message, &["journal full: the limit of 3"]);
     world.limits.entries = 100;
     // A task has no limit of rounds.
     let long = handler(|cx| async move {
@@ -447,19 +427,12 @@ async fn too_many_concurrent_asks_are_a_fault() {
 #[tokio::test]
 async fn ask_open_at_detach_gets_a_key_of_the_task() {
     let (world, book) = (World::new(), Book::default());
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            let (n, detached) = join(cx.elicit::<Num>("n", "?"), cx.detach()).await;
-            detached?;
-            ok(n?.v + cx.step("a", noted(&book, "a")).await? as i64)
-        }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        let (n, detached) = join(cx.elicit::<Num>("n", "?"), cx.detach()).await;
+        detached?;
+        ok(n?.v + cx.step("a", write_line(&book, "a")).await? as i64)
     });
-    let sealer = world.sealer();
-    let first = sealer.first(&world.binding(&sealer), None);
-    let start = refrain_core::Start::first(first, None);
-    let mut instance = Instance::with(env(&world), start, &handler);
+    let mut instance = Instance::with(env(&world), world.start(), &handler);
     assert!(matches!(instance.event().await, Some(Event::Detach)));
     let detachment = instance.flow.detachment();
     let mut store = Store::of(detachment.snapshot());

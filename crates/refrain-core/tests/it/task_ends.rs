@@ -1,7 +1,7 @@
 //! Detaching, sleeping and retrying.
 
-use crate::support::store::{Instance, Stop, Store, env, gate, noted, pass, run, second};
-use crate::support::{Book, NOON, Num, World, handler, num};
+use crate::support::store::{Instance, Stop, Store, at_second, env, gate, pass, run, write_line};
+use crate::support::{Book, NOON, Num, World, handler, handler_with, num};
 use futures_util::future::{Either, join, select};
 use refrain_core::{Error, ErrorKind, Event, MemoryReplayLog, ok};
 use serde_json::json;
@@ -13,16 +13,12 @@ use tokio::sync::watch;
 #[tokio::test]
 async fn sleep_ends_on_time_on_any_instance() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            cx.sleep(Duration::from_secs(60)).await;
-            cx.step("a", noted(&book, "a")).await?;
-            cx.sleep(Duration::from_secs(60)).await;
-            cx.step("b", noted(&book, "b")).await?;
-            ok(1)
-        }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        cx.sleep(Duration::from_secs(60)).await;
+        cx.step("a", write_line(&book, "a")).await?;
+        cx.sleep(Duration::from_secs(60)).await;
+        cx.step("b", write_line(&book, "b")).await?;
+        ok(1)
     });
     let wake = |stop: &Stop| match stop {
         Stop::Rests {
@@ -33,29 +29,29 @@ async fn sleep_ends_on_time_on_any_instance() {
     };
     assert_eq!(
         wake(&run(&world, &mut store, &handler).await),
-        Some(second(60))
+        Some(at_second(60))
     );
     world.clock.advance(59);
     assert_eq!(
         wake(&run(&world, &mut store, &handler).await),
-        Some(second(60))
+        Some(at_second(60))
     );
     world.clock.advance(11);
     let mut instance = Instance::new(&world, &store, &handler);
     let stop = instance.run(&mut store).await;
     assert_eq!(
         wake(&stop),
-        Some(second(130)),
+        Some(at_second(130)),
         "the second sleep began at 70"
     );
-    assert_eq!(instance.flow.wake_at(), Some(second(130)));
+    assert_eq!(instance.flow.wake_at(), Some(at_second(130)));
     assert_eq!(book.lines(), ["a"]);
     // An instance whose clock is behind does not repeat a sleep.
     drop(instance);
     world.clock.set(NOON);
     assert_eq!(
         wake(&run(&world, &mut store, &handler).await),
-        Some(second(130))
+        Some(at_second(130))
     );
     // An instance that kept it in memory continues at that time.
     let mut instance = Instance::new(&world, &store, &handler);
@@ -86,7 +82,7 @@ async fn concurrent_sleeps_wake_at_the_first_end() {
         else {
             panic!("expected rest, got {stop:?}");
         };
-        assert_eq!(time, second(wake));
+        assert_eq!(time, at_second(wake));
     }
     world.clock.set(NOON + 61);
     assert_eq!(run(&world, &mut store, &handler).await.out(), 51);
@@ -150,24 +146,20 @@ async fn race_of_sleep_and_ask_is_decided_by_the_first_write() {
 #[tokio::test]
 async fn retryable_step_ends_the_attempt_without_an_entry() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            cx.step("a", noted(&book, "a")).await?;
-            let tries = book.count("b");
-            let work = async {
-                book.write("b");
-                if tries < 2 {
-                    Err(Error::retry("busy"))
-                } else {
-                    ok(tries)
-                }
-            };
-            let done = cx.step("b", work).await;
-            book.write("after b");
-            ok(done.map_or(99, |tries| tries))
-        }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        cx.step("a", write_line(&book, "a")).await?;
+        let tries = book.count("b");
+        let work = async {
+            book.write("b");
+            if tries < 2 {
+                Err(Error::retry("busy"))
+            } else {
+                ok(tries)
+            }
+        };
+        let done = cx.step("b", work).await;
+        book.write("after b");
+        ok(done.map_or(99, |tries| tries))
     });
     for _ in 0..2 {
         let stop = run(&world, &mut store, &handler).await;
@@ -183,39 +175,35 @@ async fn retryable_step_ends_the_attempt_without_an_entry() {
 async fn progress_before_a_retry_is_written_first() {
     for by_a_step in [true, false] {
         let (world, mut store, book) = (World::new(), Store::new(), Book::default());
-        let keep = book.clone();
-        let handler = handler(move |cx| {
-            let book = keep.clone();
-            async move {
-                let first = book.count("tried") == 0;
-                let other = async {
-                    book.write("tried");
-                    match first {
-                        true => Err(Error::retry("busy")),
-                        false => ok(1),
-                    }
-                };
-                let work = async {
-                    tokio::task::yield_now().await;
-                    noted(&book, "done").await
-                };
-                let work = cx.step("done", work);
-                if by_a_step {
-                    // Both complete in the same poll.
-                    let other = async {
-                        tokio::task::yield_now().await;
-                        other.await
-                    };
-                    let (done, other) = join(work, cx.step("other", other)).await;
-                    return ok(done? + other?);
+        let handler = handler_with(book.clone(), |cx, book| async move {
+            let first = book.count("tried") == 0;
+            let other = async {
+                book.write("tried");
+                match first {
+                    true => Err(Error::retry("busy")),
+                    false => ok(1),
                 }
-                // The dropped ask will be made again.
-                let asked = pin!(cx.elicit::<Num>("n", "?"));
-                let Either::Right((done, _)) = select(asked, pin!(work)).await else {
-                    panic!("the ask has no answer");
+            };
+            let work = async {
+                tokio::task::yield_now().await;
+                write_line(&book, "done").await
+            };
+            let work = cx.step("done", work);
+            if by_a_step {
+                // Both complete in the same poll.
+                let other = async {
+                    tokio::task::yield_now().await;
+                    other.await
                 };
-                ok(done? + other.await?)
+                let (done, other) = join(work, cx.step("other", other)).await;
+                return ok(done? + other?);
             }
+            // The dropped ask will be made again.
+            let asked = pin!(cx.elicit::<Num>("n", "?"));
+            let Either::Right((done, _)) = select(asked, pin!(work)).await else {
+                panic!("the ask has no answer");
+            };
+            ok(done? + other.await?)
         });
         let stop = run(&world, &mut store, &handler).await;
         assert!(matches!(stop.error().kind(), ErrorKind::Retry), "{stop:?}");
@@ -228,15 +216,11 @@ async fn progress_before_a_retry_is_written_first() {
 #[tokio::test]
 async fn progress_before_a_panic_is_written_first() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            let done = cx.step("done", noted(&book, "done")).await?;
-            book.write("tried");
-            assert!(book.count("tried") > 1, "not yet");
-            ok(done)
-        }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        let done = cx.step("done", write_line(&book, "done")).await?;
+        book.write("tried");
+        assert!(book.count("tried") > 1, "not yet");
+        ok(done)
     });
     let stop = run(&world, &mut store, &handler).await;
     assert!(
@@ -251,24 +235,20 @@ async fn progress_before_a_panic_is_written_first() {
 async fn failed_attempt_keeps_its_asks_published() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let (book, wait) = (keep.clone(), wait.clone());
-        async move {
-            let work = async {
-                let done = cx.step("done", noted(&book, "done")).await?;
-                pass(&wait).await;
-                cx.random();
-                book.write("tried");
-                match book.count("tried") {
-                    1 => Err(Error::retry("busy")),
-                    _ => ok(done),
-                }
-            };
-            let ask = async { ok(cx.elicit::<Num>("n", "?").await?.v) };
-            let (work, n) = futures_util::future::try_join(work, ask).await?;
-            ok(work as i64 + n)
-        }
+    let handler = handler_with((book.clone(), wait), |cx, (book, wait)| async move {
+        let work = async {
+            let done = cx.step("done", write_line(&book, "done")).await?;
+            pass(&wait).await;
+            cx.random();
+            book.write("tried");
+            match book.count("tried") {
+                1 => Err(Error::retry("busy")),
+                _ => ok(done),
+            }
+        };
+        let ask = async { ok(cx.elicit::<Num>("n", "?").await?.v) };
+        let (work, n) = futures_util::future::try_join(work, ask).await?;
+        ok(work as i64 + n)
     });
     let mut instance = Instance::new(&world, &store, &handler);
     while store.open.is_empty() {
@@ -299,17 +279,13 @@ async fn failed_attempt_keeps_its_asks_published() {
 async fn once_is_not_retried() {
     let (mut world, mut store, book) = (World::new(), Store::new(), Book::default());
     world.replay_log = Some(Arc::new(MemoryReplayLog::default()));
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let book = keep.clone();
-        async move {
-            let work = async {
-                book.write("tried");
-                Err::<i64, _>(Error::retry("busy"))
-            };
-            let done = cx.once("o", work).await;
-            ok(done.unwrap_or_else(|error| error.to_string().len() as i64))
-        }
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        let work = async {
+            book.write("tried");
+            Err::<i64, _>(Error::retry("busy"))
+        };
+        let done = cx.once("o", work).await;
+        ok(done.unwrap_or_else(|error| error.to_string().len() as i64))
     });
     assert_eq!(run(&world, &mut store, &handler).await.out(), 4);
     assert_eq!(book.lines(), ["tried"]);
@@ -319,25 +295,21 @@ async fn once_is_not_retried() {
 async fn detach_keeps_the_running_handler() {
     let (world, book) = (World::new(), Book::default());
     let (go, wait) = gate();
-    let keep = book.clone();
-    let handler = handler(move |cx| {
-        let (book, wait) = (keep.clone(), wait.clone());
-        async move {
-            book.write(format!("begins as a task: {}", cx.is_task()));
-            let n = cx.elicit::<Num>("n", "?").await?.v;
-            let a = cx.step("a", noted(&book, "a")).await?;
-            let slow = async {
-                book.write("slow begins");
-                pass(&wait).await;
-                ok(10)
-            };
-            let (slow, detached) = join(cx.step("slow", slow), cx.detach()).await;
-            detached?;
-            book.write("detached");
-            let b = cx.step("b", noted(&book, "b")).await?;
-            let m = cx.elicit::<Num>("m", "?").await?.v;
-            ok(n + m + slow? + (a + b) as i64)
-        }
+    let handler = handler_with((book.clone(), wait), |cx, (book, wait)| async move {
+        book.write(format!("begins as a task: {}", cx.is_task()));
+        let n = cx.elicit::<Num>("n", "?").await?.v;
+        let a = cx.step("a", write_line(&book, "a")).await?;
+        let slow = async {
+            book.write("slow begins");
+            pass(&wait).await;
+            ok(10)
+        };
+        let (slow, detached) = join(cx.step("slow", slow), cx.detach()).await;
+        detached?;
+        book.write("detached");
+        let b = cx.step("b", write_line(&book, "b")).await?;
+        let m = cx.elicit::<Num>("m", "?").await?.v;
+        ok(n + m + slow? + (a + b) as i64)
     });
     let first = world.first(&handler).await;
     let sealer = world.sealer();
@@ -387,9 +359,7 @@ async fn detach_without_task_support_does_nothing() {
     });
     let first = world.first(&handler).await;
     assert_eq!(first.keys(), ["n"]);
-    let last = world
-        .next(&handler, &first.token(), &json!({"n": num(1)}))
-        .await;
+    let last = world.next(&handler, &first, &json!({"n": num(1)})).await;
     assert_eq!(last.out(), json!([1, false]));
 }
 
@@ -400,13 +370,7 @@ async fn rejected_detach_fails_with_the_reason() {
         let error = cx.detach().await.unwrap_err();
         ok((error.to_string(), cx.is_task()))
     });
-    let sealer = world.sealer();
-    let first = sealer.first(&world.binding(&sealer), None);
-    let mut instance = Instance::with(
-        env(&world),
-        refrain_core::Start::first(first, None),
-        &handler,
-    );
+    let mut instance = Instance::with(env(&world), world.start(), &handler);
     assert!(matches!(instance.event().await, Some(Event::Detach)));
     instance.flow.reject_detach("the store is full".into());
     let stop = instance.run(&mut Store::new()).await;

@@ -1,25 +1,11 @@
 //! Tasks that one version of a handler starts and another finishes.
 
 use crate::support::store::{Instance, Store, run};
-use crate::support::{Book, Name, Num, World, accept, handler, num};
+use crate::support::{Book, Name, Num, Small, World, accept, handler, handler_with, num};
 use futures_util::future::join;
-use refrain_core::{Cx, Elicit, Field, Form, HandlerFuture, ok};
+use refrain_core::{Cx, Elicit, HandlerFuture, ok};
 use serde_json::json;
-use std::sync::OnceLock;
 use std::time::Duration;
-
-/// Like [`Num`], with a maximum of ten.
-#[derive(Debug, serde::Deserialize)]
-struct Small {
-    v: i64,
-}
-
-impl Elicit for Small {
-    fn form() -> &'static Form {
-        static FORM: OnceLock<Form> = OnceLock::new();
-        FORM.get_or_init(|| Form::new([Field::integer("v").min(0.0).max(10.0)]))
-    }
-}
 
 /// Asks `n`, then two more numbers.
 fn version<T: Elicit + Send + 'static>(read: fn(T) -> i64) -> impl Fn(Cx) -> HandlerFuture {
@@ -67,7 +53,7 @@ async fn mismatched_answer_to_the_old_schema_is_asked_again() {
     assert_eq!(
         store.message("n.2"),
         "How many?",
-        "it did fit what was asked"
+        "the answer matched the old schema"
     );
     // The old version does not need the ask of the new one.
     run(&world, &mut store, &v1).await.assert_at_rest();
@@ -125,22 +111,18 @@ async fn numbered_key_does_not_collide_with_a_named_one() {
 async fn added_steps_run_and_completed_ones_do_not_repeat() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let make = |steps: &'static [&'static str], sleeps: bool| {
-        let book = book.clone();
-        handler(move |cx| {
-            let book = book.clone();
-            async move {
-                if sleeps {
-                    cx.sleep(Duration::from_secs(10)).await;
-                }
-                for name in steps {
-                    let work = async {
-                        book.write(*name);
-                        ok(1)
-                    };
-                    cx.step(*name, work).await?;
-                }
-                ok(cx.elicit::<Num>("n", "?").await?.v)
+        handler_with(book.clone(), move |cx, book| async move {
+            if sleeps {
+                cx.sleep(Duration::from_secs(10)).await;
             }
+            for name in steps {
+                let work = async {
+                    book.write(*name);
+                    ok(1)
+                };
+                cx.step(*name, work).await?;
+            }
+            ok(cx.elicit::<Num>("n", "?").await?.v)
         })
     };
     let (v1, v2) = (make(&["a", "b"], false), make(&["c", "b", "d"], true));
@@ -181,7 +163,7 @@ async fn removed_asks_are_withdrawn_and_their_answers_kept() {
         store.answer(key, &name(key));
     }
     run(&world, &mut store, &v1).await.assert_at_rest();
-    assert_eq!(store.open_keys(), ["google.2"], "what was answered stays");
+    assert_eq!(store.open_keys(), ["google.2"], "other answers are kept");
     store.answer("google.2", &name("goo"));
     run(&world, &mut store, &v1).await.assert_at_rest();
     store.answer("sure", &num(1));

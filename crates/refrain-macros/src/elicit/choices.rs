@@ -16,21 +16,18 @@ pub(super) fn expand(input: &DeriveInput, data: &DataEnum, mut errors: Errors) -
     let mut names = Vec::new();
     let mut choices = Vec::new();
     for variant in &data.variants {
-        let own = Serde::parse(&variant.attrs);
+        let variant_serde = Serde::parse(&variant.attrs);
         let keys = elicit_keys(&variant.attrs, "a variant", &["title"], &mut errors);
         let title = keys.filled_text("title", &mut errors);
         if !matches!(variant.fields, Fields::Unit) {
-            let message = format!(
-                "variant `{}` has fields: a choice is a name without data",
-                variant.ident
-            );
+            let message = format!("variant `{}` has fields: {SHAPE}", variant.ident);
             errors.at(variant, message);
         }
-        own.check_shape(SHAPE, &mut errors);
-        if own.skip {
+        variant_serde.check_shape(SHAPE, &mut errors);
+        if variant_serde.skip {
             continue;
         }
-        let name = own.rename.unwrap_or_else(|| {
+        let name = variant_serde.rename.unwrap_or_else(|| {
             let name = variant.ident.unraw().to_string();
             let case = serde.rename_all.as_ref();
             case.map_or(name.clone(), |case| case.variant(&name))

@@ -49,12 +49,12 @@ pub(super) fn expand(
         .map(|text| text.value())
         .or_else(|| docs::text(&field.attrs))
         .map(|text| quote!(.describe(#text)));
-    let (kind, optional) = errors.keep(kind::of(&field.ty))?;
+    let (kind, optional) = errors.check(kind::parse(&field.ty))?;
     let start = start(&kind, &name, &keys, errors);
     let bounds = Bounds::read(&kind, &keys, errors);
     let default = keys
         .value("default", errors)
-        .and_then(|value| errors.keep(default(&kind, value, &bounds)));
+        .and_then(|value| errors.check(default(&kind, value, &bounds)));
     let optional = (optional || serde.default || container.default).then(|| quote!(.optional()));
     names.push(name);
     Some(quote!(#start #title #description #bounds #default #optional))
@@ -117,7 +117,7 @@ impl Bounds {
     fn read(kind: &FieldType<'_>, keys: &AttributeKeys, errors: &mut Errors) -> Self {
         let mut read = |key| {
             let value = keys.value(key, errors)?;
-            errors.keep(bound(kind, key, value))
+            errors.check(bound(kind, key, value))
         };
         let bounds = Self {
             min: read("min"),

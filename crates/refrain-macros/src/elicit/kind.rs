@@ -40,8 +40,8 @@ pub(super) struct Integer {
 }
 
 impl Integer {
-    /// `isize` and `usize` are taken as 64 bits.
-    fn named(name: &str) -> Option<Self> {
+    /// Parses the name of an integer type of up to 64 bits. `isize` and `usize` count as 64 bits.
+    fn parse(name: &str) -> Option<Self> {
         let (signed, bits) = match name.split_at_checked(1)? {
             ("i", bits) => (true, bits),
             ("u", bits) => (false, bits),
@@ -64,13 +64,13 @@ impl Integer {
 }
 
 /// The kind of a field, and whether the field is optional.
-pub(super) fn of(ty: &Type) -> syn::Result<(FieldType<'_>, bool)> {
-    let ty = bare(ty);
+pub(super) fn parse(ty: &Type) -> syn::Result<(FieldType<'_>, bool)> {
+    let ty = ungrouped(ty);
     let Some(inner) = argument_of(ty, "Option")? else {
         return Ok((required(ty)?, false));
     };
     if argument_of(inner, "Option")?.is_some() {
-        return Err(flat(inner, "an `Option` in an `Option`"));
+        return Err(unsupported(inner, "an `Option` in an `Option`"));
     }
     Ok((required(inner)?, true))
 }
@@ -79,14 +79,14 @@ fn required(ty: &Type) -> syn::Result<FieldType<'_>> {
     if let Some(inner) = argument_of(ty, "Vec")? {
         return match plain_name(inner)? {
             name if primitive(&name).is_some() || UNSUPPORTED.contains(&name.as_str()) => {
-                Err(flat(ty, &format!("a list of `{name}`")))
+                Err(unsupported(ty, &format!("a list of `{name}`")))
             }
             _ => Ok(FieldType::Many(inner)),
         };
     }
     let name = plain_name(ty)?;
     if UNSUPPORTED.contains(&name.as_str()) {
-        return Err(flat(ty, &format!("`{name}`")));
+        return Err(unsupported(ty, &format!("`{name}`")));
     }
     Ok(primitive(&name).unwrap_or(FieldType::One(ty)))
 }
@@ -99,11 +99,11 @@ fn primitive(name: &str) -> Option<FieldType<'static>> {
         "String" => Some(FieldType::Text),
         "bool" => Some(FieldType::Boolean),
         "f32" | "f64" => Some(FieldType::Number),
-        _ => Integer::named(name).map(FieldType::Integer),
+        _ => Integer::parse(name).map(FieldType::Integer),
     }
 }
 
-fn flat(ty: &Type, what: &str) -> syn::Error {
+fn unsupported(ty: &Type, what: &str) -> syn::Error {
     syn::Error::new_spanned(ty, format!("{what} cannot be a field of a form; {FLAT}"))
 }
 
@@ -124,10 +124,10 @@ fn plain_name(ty: &Type) -> syn::Result<String> {
         Type::TraitObject(_) => "a trait object".to_owned(),
         _ => "this type".to_owned(),
     };
-    Err(flat(ty, &what))
+    Err(unsupported(ty, &what))
 }
 
-/// `T` of `path::Outer<T>`.
+/// The `T` of `path::Outer<T>`.
 fn argument_of<'a>(ty: &'a Type, outer: &str) -> syn::Result<Option<&'a Type>> {
     let Type::Path(TypePath {
         qself: None, path, ..
@@ -139,8 +139,8 @@ fn argument_of<'a>(ty: &'a Type, outer: &str) -> syn::Result<Option<&'a Type>> {
         return Ok(None);
     };
     match only_argument(last) {
-        Some(inner) => Ok(Some(bare(inner))),
-        None => Err(flat(ty, &format!("`{outer}` without its type"))),
+        Some(inner) => Ok(Some(ungrouped(inner))),
+        None => Err(unsupported(ty, &format!("`{outer}` without its type"))),
     }
 }
 
@@ -155,10 +155,10 @@ fn only_argument(segment: &PathSegment) -> Option<&Type> {
 }
 
 /// The type without parentheses and without the invisible groups of a macro.
-fn bare(ty: &Type) -> &Type {
+fn ungrouped(ty: &Type) -> &Type {
     match ty {
-        Type::Group(group) => bare(&group.elem),
-        Type::Paren(paren) => bare(&paren.elem),
+        Type::Group(group) => ungrouped(&group.elem),
+        Type::Paren(paren) => ungrouped(&paren.elem),
         ty => ty,
     }
 }
@@ -169,7 +169,7 @@ mod tests {
 
     fn described(ty: &str) -> Result<(&'static str, bool), String> {
         let ty: Type = syn::parse_str(ty).unwrap();
-        of(&ty)
+        parse(&ty)
             .map(|(kind, optional)| (kind.noun(), optional))
             .map_err(|error| error.to_string())
     }

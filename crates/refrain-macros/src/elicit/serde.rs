@@ -17,8 +17,8 @@ pub(super) struct Serde {
     pub(super) default: bool,
     /// Whether serde skips the field or variant.
     pub(super) skip: bool,
-    /// An attribute with which serde expects another shape than a form.
-    pub(super) reshaped: Option<(String, Span)>,
+    /// An attribute that changes the shape that serde expects.
+    pub(super) shape_attribute: Option<(String, Span)>,
 }
 
 impl Serde {
@@ -35,27 +35,27 @@ impl Serde {
         let key = key.map(ToString::to_string).unwrap_or_default();
         match key.as_str() {
             "rename" => {
-                self.rename = deserialized(meta)?.or(self.rename.take());
+                self.rename = deserialize_name(meta)?.or(self.rename.take());
                 return Ok(());
             }
             "rename_all" => {
-                let rule = deserialized(meta)?.map(Case);
+                let rule = deserialize_name(meta)?.map(Case);
                 self.rename_all = rule.or(self.rename_all.take());
                 return Ok(());
             }
             "default" => self.default = true,
             "skip" | "skip_deserializing" => self.skip = true,
             "flatten" | "transparent" | "tag" | "content" | "untagged" => {
-                self.reshaped = Some((key, meta.path.span()));
+                self.shape_attribute = Some((key, meta.path.span()));
             }
             _ => {}
         }
         skip_value(meta)
     }
 
-    /// Reports an attribute with which serde expects another shape.
+    /// Reports an attribute that changes the shape.
     pub(super) fn check_shape(&self, shape: &str, errors: &mut Errors) {
-        if let Some((key, span)) = &self.reshaped {
+        if let Some((key, span)) = &self.shape_attribute {
             errors.at_span(
                 *span,
                 format!("`#[serde({key})]` cannot be combined with `Elicit`: {shape}"),
@@ -65,7 +65,7 @@ impl Serde {
 }
 
 /// The name for deserialization in `rename = ".."` or `rename(deserialize = "..", serialize = "..")`.
-fn deserialized(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<String>> {
+fn deserialize_name(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<String>> {
     if meta.input.peek(Token![=]) {
         let name: LitStr = meta.value()?.parse()?;
         return Ok(Some(name.value()));
@@ -135,14 +135,16 @@ fn snake(variant: &str) -> String {
 }
 
 fn capitalised(word: &str) -> String {
-    let mut letters = word.chars();
-    let first = letters.next().map(|c| c.to_ascii_uppercase());
-    first.into_iter().chain(letters).collect()
+    map_first(word, char::to_ascii_uppercase)
 }
 
 fn uncapitalised(word: &str) -> String {
+    map_first(word, char::to_ascii_lowercase)
+}
+
+fn map_first(word: &str, map: fn(&char) -> char) -> String {
     let mut letters = word.chars();
-    let first = letters.next().map(|c| c.to_ascii_lowercase());
+    let first = letters.next().map(|c| map(&c));
     first.into_iter().chain(letters).collect()
 }
 
@@ -183,14 +185,14 @@ mod tests {
         assert_eq!(serde.rename.as_deref(), Some("b"));
         assert!(serde.default);
         assert!(!serde.skip);
-        assert!(serde.reshaped.is_none());
+        assert!(serde.shape_attribute.is_none());
     }
 
     #[test]
     fn reshaping_attribute_is_detected() {
         let serde =
             Serde::parse(&[parse_quote!(#[serde(tag = "kind", rename_all = "kebab-case")])]);
-        assert_eq!(serde.reshaped.unwrap().0, "tag");
+        assert_eq!(serde.shape_attribute.unwrap().0, "tag");
         assert_eq!(serde.rename_all, Some(Case("kebab-case".to_owned())));
     }
 }

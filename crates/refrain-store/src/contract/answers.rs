@@ -6,15 +6,15 @@ use crate::{Next, StoredStatus};
 pub(super) async fn answers_come_in_the_order_of_their_asks(store: Subject) {
     let lease = store.asking(&["c", "a"]).await;
     store.commit(&lease, asks(&["b"])).await;
-    let given = [("b", "3"), ("a", "2"), ("c", "1")];
-    store.answer(&lease, &given).await;
+    let answers = [("b", "3"), ("a", "2"), ("c", "1")];
+    store.answer(&lease, &answers).await;
     let expected = pairs(&[("c", "1"), ("a", "2"), ("b", "3")]);
     assert_eq!(store.answers(&lease).await, expected);
     store.then(&lease, Next::HandOn).await;
     assert_eq!(store.claim().await.answers, expected);
 }
 
-pub(super) async fn some_answers_may_come_before_others(store: Subject) {
+pub(super) async fn answers_may_arrive_separately(store: Subject) {
     let lease = store.lease().await;
     let both = publish(&[("a", "A?"), ("b", "B?")]);
     store.commit(&lease, both).await;
@@ -38,11 +38,11 @@ pub(super) async fn first_answer_counts(store: Subject) {
 pub(super) async fn answers_to_keys_that_are_not_open_are_ignored(store: Subject) {
     let lease = store.asking(&["done", "no", "open"]).await;
     store.answer(&lease, &[("done", "1")]).await;
-    let settle = keep().taken(&["done"]).withdrawn(&["no"]).suspend();
-    store.commit(&lease, settle).await;
+    let close = keep().taken(&["done"]).withdrawn(&["no"]).suspend();
+    store.commit(&lease, close).await;
     let before = store.revision(&lease.task).await;
-    let given = [("done", "2"), ("no", "2"), ("never", "2"), ("OPEN", "2")];
-    store.answer(&lease, &given).await;
+    let answers = [("done", "2"), ("no", "2"), ("never", "2"), ("OPEN", "2")];
+    store.answer(&lease, &answers).await;
     store.answer(&lease, &[]).await;
     assert_eq!(store.revision(&lease.task).await, before);
     store.assert_none_due().await;
@@ -80,14 +80,14 @@ pub(super) async fn answer_before_the_suspension_is_not_lost(store: Subject) {
         let lease = store.asking(&["a", "b"]).await;
         // The worker has read the answers and found none. Then:
         store.answer(&lease, &[("a", "1")]).await;
-        let set_down = store.commit(&lease, next(Next::Suspend(wait))).await;
-        assert!(set_down.answers);
+        let suspended = store.commit(&lease, next(Next::Suspend(wait))).await;
+        assert!(suspended.answers);
         let claimed = store.claim().await;
         assert_eq!(claimed.answers, pairs(&[("a", "1")]));
         // The same, with asks written in the same commit.
         store.answer(&lease, &[("b", "2")]).await;
-        let set_down = asks(&["c"]).taken(&["a"]).next(Next::Suspend(wait));
-        assert!(store.commit(&claimed.lease, set_down).await.answers);
+        let suspend = asks(&["c"]).taken(&["a"]).next(Next::Suspend(wait));
+        assert!(store.commit(&claimed.lease, suspend).await.answers);
         assert_eq!(store.claim().await.answers, pairs(&[("b", "2")]));
     }
 }

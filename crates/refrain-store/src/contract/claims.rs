@@ -59,12 +59,12 @@ pub(super) async fn expired_task_is_claimed_by_any_worker(store: Subject) {
 }
 
 pub(super) async fn claim_returns_the_task(store: Subject) {
-    let given = new();
-    store.create(given.clone()).await;
+    let task = new();
+    store.create(task.clone()).await;
     let claimed = store.claim().await;
-    assert_eq!(claimed.lease.task, given.id);
+    assert_eq!(claimed.lease.task, task.id);
     assert_eq!(claimed.owner, alice());
-    assert_eq!(claimed.flow, given.flow);
+    assert_eq!(claimed.flow, task.flow);
     assert_eq!(claimed.tool, "tool");
     assert_eq!(claimed.call, b"call");
     assert_eq!(claimed.journal, b"journal");
@@ -73,7 +73,7 @@ pub(super) async fn claim_returns_the_task(store: Subject) {
     assert_eq!(claimed.last_error, None);
     assert!(claimed.left <= HOUR && claimed.left > HOUR / 2);
     assert_eq!(claimed.ttl, HOUR);
-    let row = store.find(&given.id).await;
+    let row = store.find(&task.id).await;
     assert_eq!(row.worker.as_deref(), Some("worker"));
 }
 

@@ -4,7 +4,7 @@ use super::support::{HOUR, Subject, asks, assert_is_lost, keep, new, next, pairs
 use crate::{Commit, Lease, Next, StoredStatus, StoredTask};
 use std::time::Duration;
 
-fn asked(task: &StoredTask) -> Vec<&str> {
+fn open_keys(task: &StoredTask) -> Vec<&str> {
     task.asks.iter().map(|(key, _)| key.as_str()).collect()
 }
 
@@ -98,8 +98,8 @@ pub(super) async fn used_key_is_not_published_again(store: Subject) {
     store
         .answer(&lease, &[("answered", "A"), ("taken", "T")])
         .await;
-    let settle = keep().taken(&["taken"]).withdrawn(&["no"]);
-    store.commit(&lease, settle).await;
+    let close = keep().taken(&["taken"]).withdrawn(&["no"]);
+    store.commit(&lease, close).await;
     assert!(store.commit(&lease, with_text("2")).await.answers);
     let task = store.get(&lease.task).await;
     assert_eq!(task.asks, pairs(&[("open", "1")]));
@@ -121,15 +121,15 @@ pub(super) async fn asks_keep_their_order(store: Subject) {
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     store.commit(&lease, asks(&many)).await;
     let expected = [&["z", "m", "a", "B"], &many[..]].concat();
-    assert_eq!(asked(&store.get(&lease.task).await), expected);
-    assert_eq!(asked(&store.find(&lease.task).await.task), expected);
+    assert_eq!(open_keys(&store.get(&lease.task).await), expected);
+    assert_eq!(open_keys(&store.find(&lease.task).await.task), expected);
 }
 
 pub(super) async fn withdrawn_ask_is_closed(store: Subject) {
     let lease = store.asking(&["a", "b"]).await;
     let withdraw = keep().withdrawn(&["a", "never asked"]);
     store.commit(&lease, withdraw).await;
-    assert_eq!(asked(&store.get(&lease.task).await), ["b"]);
+    assert_eq!(open_keys(&store.get(&lease.task).await), ["b"]);
     store.answer(&lease, &[("a", "1")]).await;
     assert_eq!(store.answers(&lease).await, Vec::new());
 }
@@ -140,7 +140,7 @@ pub(super) async fn ask_may_be_published_and_withdrawn_at_once(store: Subject) {
     let task = store.get(&lease.task).await;
     assert_eq!(task.status, StoredStatus::Working);
     store.commit(&lease, publish(&[("a", "again?")])).await;
-    assert_eq!(asked(&store.get(&lease.task).await), [""; 0]);
+    assert_eq!(open_keys(&store.get(&lease.task).await), [""; 0]);
 }
 
 pub(super) async fn task_suspended_without_a_limit_waits_until_it_expires(store: Subject) {
@@ -154,8 +154,8 @@ pub(super) async fn task_suspended_without_a_limit_waits_until_it_expires(store:
 
 pub(super) async fn task_suspended_with_a_limit_is_due_after_it(store: Subject) {
     let lease = store.lease().await;
-    let set_down = |wait| next(Next::Suspend(Some(wait)));
-    store.commit(&lease, set_down(HOUR / 2)).await;
+    let suspend = |wait| next(Next::Suspend(Some(wait)));
+    store.commit(&lease, suspend(HOUR / 2)).await;
     store.assert_none_due().await;
     let row = store.find(&lease.task).await;
     let due = row.due.expect("it has not ended");
@@ -163,8 +163,8 @@ pub(super) async fn task_suspended_with_a_limit_is_due_after_it(store: Subject) 
     assert!(due < row.task.created + HOUR, "and before it expires");
     store.cancel(&lease.task).await;
     let lease = store.lease().await;
-    let moment = Duration::from_millis(5);
-    store.commit(&lease, set_down(moment)).await;
+    let short = Duration::from_millis(5);
+    store.commit(&lease, suspend(short)).await;
     assert_eq!(store.claim_soon().await.lease.task, lease.task);
 }
 
@@ -247,12 +247,12 @@ pub(super) async fn attempts_are_counted_until_progress(store: Subject) {
 
 pub(super) async fn status_message_stays_until_the_next(store: Subject) {
     let lease = store.lease().await;
-    for (said, expected) in [(Some("one"), "one"), (None, "one"), (Some(""), "")] {
-        let say = Commit {
-            status_message: said.map(str::to_owned),
+    for (message, expected) in [(Some("one"), "one"), (None, "one"), (Some(""), "")] {
+        let commit = Commit {
+            status_message: message.map(str::to_owned),
             ..keep()
         };
-        store.commit(&lease, say).await;
+        store.commit(&lease, commit).await;
         let task = store.get(&lease.task).await;
         assert_eq!(task.status_message.as_deref(), Some(expected));
     }

@@ -6,10 +6,10 @@ use crate::{LogKey, Next, RecordState, Retention, StoredStatus};
 type Pair = (Subject, Subject);
 
 pub(super) async fn created_task_is_found_by_the_other((one, other): Pair) {
-    let given = new();
-    one.create(given.clone()).await;
-    assert_eq!(other.get(&given.id).await.id, given.id);
-    other.create_again(given).await;
+    let task = new();
+    one.create(task.clone()).await;
+    assert_eq!(other.get(&task.id).await.id, task.id);
+    other.create_again(task).await;
 }
 
 pub(super) async fn answered_task_is_run_by_the_other((one, other): Pair) {

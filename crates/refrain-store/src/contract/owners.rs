@@ -40,14 +40,14 @@ pub(super) async fn anonymous_callers_are_one_owner(store: Subject) {
 }
 
 pub(super) async fn created_task_is_found(store: Subject) {
-    let given = NewTask {
+    let new_task = NewTask {
         status_message: Some("begun".to_owned()),
         ..new()
     };
-    let created = store.create(given.clone()).await;
-    let found = store.get(&given.id).await;
+    let created = store.create(new_task.clone()).await;
+    let found = store.get(&new_task.id).await;
     for task in [created, found] {
-        assert_eq!(task.id, given.id);
+        assert_eq!(task.id, new_task.id);
         assert_eq!(task.tool, "tool");
         assert_eq!(task.status, StoredStatus::Working);
         assert_eq!(task.status_message.as_deref(), Some("begun"));
@@ -61,14 +61,14 @@ pub(super) async fn created_task_is_found(store: Subject) {
 }
 
 pub(super) async fn same_id_is_the_same_task(store: Subject) {
-    let given = new();
-    store.create(given.clone()).await;
+    let new_task = new();
+    store.create(new_task.clone()).await;
     let again = NewTask {
         journal: b"another".to_vec(),
         flow: flow(),
-        ..given.clone()
+        ..new_task.clone()
     };
-    assert_eq!(store.create_again(again).await.id, given.id);
+    assert_eq!(store.create_again(again).await.id, new_task.id);
     assert_eq!(store.claim().await.journal, b"journal");
 }
 
@@ -78,45 +78,45 @@ fn with_new_id(task: &NewTask) -> NewTask {
 }
 
 pub(super) async fn same_flow_is_the_same_task(store: Subject) {
-    let given = new();
-    store.create(given.clone()).await;
-    let again = with_new_id(&given).claimed("late", HOUR);
+    let new_task = new();
+    store.create(new_task.clone()).await;
+    let again = with_new_id(&new_task).claimed("late", HOUR);
     let other = again.id.clone();
-    assert_eq!(store.create_again(again).await.id, given.id);
+    assert_eq!(store.create_again(again).await.id, new_task.id);
     let got = store.0.get(&other, &alice()).await;
     assert!(got.expect("no error").is_none());
-    assert_eq!(store.claim().await.lease.task, given.id);
+    assert_eq!(store.claim().await.lease.task, new_task.id);
 }
 
 pub(super) async fn flow_of_another_owner_is_another_task(store: Subject) {
-    let given = new();
-    store.create(given.clone()).await;
+    let new_task = new();
+    store.create(new_task.clone()).await;
     for owner in [bob(), Principal::anonymous(), Principal::new("")] {
-        let theirs = with_new_id(&given).owner(&owner);
+        let theirs = with_new_id(&new_task).owner(&owner);
         let task = store.create(theirs.clone()).await;
         assert_eq!(task.id, theirs.id);
         let again = with_new_id(&theirs);
         assert_eq!(store.create_again(again).await.id, task.id);
-        assert_hidden(&store, &given.id, &owner).await;
+        assert_hidden(&store, &new_task.id, &owner).await;
     }
 }
 
 pub(super) async fn id_of_another_owner_is_rejected(store: Subject) {
-    let given = new();
-    store.create(given.clone()).await;
+    let new_task = new();
+    store.create(new_task.clone()).await;
     let theirs = NewTask {
         flow: flow(),
-        ..given.clone().owner(&bob())
+        ..new_task.clone().owner(&bob())
     };
     let rejected = store.0.create(theirs).await;
     assert!(matches!(rejected, Err(StoreError::IdInUse)), "{rejected:?}");
-    assert_hidden(&store, &given.id, &bob()).await;
+    assert_hidden(&store, &new_task.id, &bob()).await;
 }
 
 pub(super) async fn concurrent_creations_of_a_flow_are_one_task(store: Subject) {
-    let given = new();
+    let new_task = new();
     let create = async |store: Subject, new| store.0.create(new).await;
-    let created = store.concurrently(|store, _| create(store, with_new_id(&given)));
+    let created = store.concurrently(|store, _| create(store, with_new_id(&new_task)));
     let mut new = 0;
     let mut id = |created| match created {
         Ok(Creation::New(task, _)) => {
@@ -161,40 +161,40 @@ pub(super) async fn cancelling_an_ended_task_changes_nothing(store: Subject) {
 pub(super) async fn revision_grows_with_every_change(store: Subject) {
     let task = store.create(new()).await;
     let mut last = task.revision;
-    let mut grown = |now: u64, what: &str| {
+    let mut assert_grown = |now: u64, what: &str| {
         assert!(now > last, "{what}: {now} is not above {last}");
         last = now;
     };
     let revision = async || store.revision(&task.id).await;
     let claimed = store.claim().await;
-    grown(claimed.revision, "claimed");
+    assert_grown(claimed.revision, "claimed");
     let lease = claimed.lease;
     let message = keep().message("at work");
     for change in [asks(&["a", "b"]), keep().journal("j"), message] {
         let committed = store.commit(&lease, change).await;
-        grown(committed.revision, "committed");
+        assert_grown(committed.revision, "committed");
         assert_eq!(revision().await, committed.revision);
         let got = store.get(&task.id).await;
         assert_eq!(got.revision, committed.revision);
         assert!(got.updated >= got.created);
     }
     store.answer(&lease, &[("a", "1")]).await;
-    grown(revision().await, "answered");
+    assert_grown(revision().await, "answered");
     let still = revision().await;
     store
         .answer(&lease, &[("a", "2"), ("never asked", "1")])
         .await;
     assert_eq!(revision().await, still, "nothing new");
     store.requeue(&task.id).await;
-    grown(revision().await, "requeued");
+    assert_grown(revision().await, "requeued");
     let lease = store.claim().await.lease;
-    grown(revision().await, "claimed again");
+    assert_grown(revision().await, "claimed again");
     let failed = store.commit(&lease, next(Next::Fail(b"e".to_vec()))).await;
-    grown(failed.revision, "failed");
+    assert_grown(failed.revision, "failed");
     store.requeue(&task.id).await;
-    grown(revision().await, "requeued after its failure");
+    assert_grown(revision().await, "requeued after its failure");
     store.cancel(&task.id).await;
-    grown(revision().await, "cancelled");
+    assert_grown(revision().await, "cancelled");
     for unknown in [vec![id()], Vec::new()] {
         let found = store.0.revisions(&unknown).await.expect("no error");
         assert_eq!(found, Vec::new());
@@ -204,30 +204,30 @@ pub(super) async fn revision_grows_with_every_change(store: Subject) {
 pub(super) async fn hints_report_changes(store: Subject) {
     let mut hints = store.0.hints();
     let task = store.create(new()).await.id;
-    let mut hinted = async |due, own| {
+    let mut expect_hint = async |due, own| {
         let task = task.clone();
         wait_for(&mut hints, &Hint { task, due, own }).await;
     };
-    hinted(true, true).await;
+    expect_hint(true, true).await;
     let lease = store.claim().await.lease;
     store.commit(&lease, asks(&["a", "b"])).await;
-    hinted(false, true).await;
+    expect_hint(false, true).await;
     store.answer(&lease, &[("a", "1")]).await;
-    hinted(false, false).await;
+    expect_hint(false, false).await;
     store.then(&lease, Next::Suspend(None)).await;
-    hinted(true, true).await;
+    expect_hint(true, true).await;
     let lease = store.claim().await.lease;
     store.then(&lease, Next::HandOn).await;
-    hinted(true, true).await;
+    expect_hint(true, true).await;
     let lease = store.claim().await.lease;
     store.commit(&lease, keep().taken(&["a"]).suspend()).await;
     store.answer(&lease, &[("b", "2")]).await;
-    hinted(true, false).await;
+    expect_hint(true, false).await;
     let lease = store.claim().await.lease;
     store.then(&lease, Next::Fail(b"e".to_vec())).await;
-    hinted(false, true).await;
+    expect_hint(false, true).await;
     store.requeue(&task).await;
-    hinted(true, false).await;
+    expect_hint(true, false).await;
     store.cancel(&task).await;
-    hinted(false, false).await;
+    expect_hint(false, false).await;
 }

@@ -12,7 +12,7 @@ const KIB: usize = 1024;
 fn assert_reached<T: Debug>(done: Result<T, StoreError>, limit: QuotaReached) {
     match done {
         Err(StoreError::Quota(reached)) => assert_eq!(reached, limit),
-        other => panic!("the quota allows it: {other:?}"),
+        result => panic!("the quota allows it: {result:?}"),
     }
 }
 
@@ -51,12 +51,12 @@ fn text(kib: usize) -> String {
 
 pub(super) async fn unfinished_tasks_are_limited(store: Subject) {
     let reached = store.limit_tasks(2);
-    let given = new();
-    store.create(given.clone()).await;
+    let new_task = new();
+    store.create(new_task.clone()).await;
     let lease = store.claimed(new()).await;
     assert_reached(store.0.create(new()).await, reached);
     // The limit does not affect other owners, and not the task that exists.
-    store.create_again(given).await;
+    store.create_again(new_task).await;
     store.create(new().owner(&bob())).await;
     store.then(&lease, Next::Complete(b"r".to_vec())).await;
     let created = store.create(new()).await;
@@ -89,7 +89,7 @@ pub(super) async fn anonymous_accounts_have_their_own_quota(store: Subject) {
             .expect("no error")
     );
     store.create(new().account("one")).await;
-    // What is written later counts for the account of the task.
+    // Later writes count for the account of the task.
     let reached = store.limit_kib(64);
     store.commit(&lease, asks(&["a"]).journal(&text(40))).await;
     let answer = vec![("a".to_owned(), text(40).into_bytes())];
@@ -301,7 +301,7 @@ pub(super) async fn deleted_data_does_not_count(store: Subject) {
     store.cancel(&all.task).await;
 }
 
-/// Concurrent writes may pass the check together, but not many times.
+/// Concurrent writes may pass the check together: each worker may exceed the limit by one.
 pub(super) async fn concurrent_creations_stay_within_the_quota(store: Subject) {
     store.limit_tasks(10);
     let create = async |store: Subject| {

@@ -198,7 +198,7 @@ impl Subject {
     pub(super) async fn create(&self, new: NewTask) -> StoredTask {
         match self.0.create(new).await {
             Ok(Creation::New(task, _)) => task,
-            other => panic!("the task was not created: {other:?}"),
+            result => panic!("the task was not created: {result:?}"),
         }
     }
 
@@ -206,7 +206,7 @@ impl Subject {
     pub(super) async fn create_again(&self, new: NewTask) -> StoredTask {
         match self.0.create(new).await {
             Ok(Creation::Existing(task)) => task,
-            other => panic!("the task did not exist: {other:?}"),
+            result => panic!("the task did not exist: {result:?}"),
         }
     }
 
@@ -214,7 +214,7 @@ impl Subject {
     pub(super) async fn create_claimed(&self, new: NewTask, worker: &str, time: Duration) -> Lease {
         match self.0.create(new.claimed(worker, time)).await {
             Ok(Creation::New(_, Some(lease))) => lease,
-            other => panic!("no lease was given: {other:?}"),
+            result => panic!("no lease was granted: {result:?}"),
         }
     }
 

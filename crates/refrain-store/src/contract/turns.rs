@@ -80,7 +80,7 @@ pub(super) async fn returned_tasks_take_their_turns(store: Subject) {
     assert_eq!(rest, vec![alice(); 4]);
 }
 
-pub(super) async fn task_that_cannot_be_claimed_does_not_stop_the_turns(store: Subject) {
+pub(super) async fn unclaimable_task_does_not_block_other_owners(store: Subject) {
     store.create(new().tool("removed")).await;
     create(&store, &bob(), 4).await;
     assert_eq!(claim(&store, 2).await, [bob(), bob()]);
@@ -90,7 +90,7 @@ pub(super) async fn task_that_cannot_be_claimed_does_not_stop_the_turns(store: S
     assert_eq!(claim(&store, 4).await, expected);
 }
 
-pub(super) async fn excepted_owner_is_passed_over(store: Subject) {
+pub(super) async fn excluded_owner_is_skipped(store: Subject) {
     create(&store, &alice(), 2).await;
     create(&store, &bob(), 1).await;
     create(&store, &Principal::anonymous(), 1).await;
@@ -101,7 +101,7 @@ pub(super) async fn excepted_owner_is_passed_over(store: Subject) {
     assert_eq!(claim(&store, 10).await.len(), 3);
 }
 
-pub(super) async fn tasks_of_anonymous_callers_can_be_passed_over(store: Subject) {
+pub(super) async fn tasks_of_anonymous_callers_can_be_excluded(store: Subject) {
     store.create(new().account("\u{1}192.0.2.1")).await;
     create(&store, &Principal::anonymous(), 1).await;
     create(&store, &bob(), 1).await;

@@ -1,10 +1,10 @@
 //! Tasks of the store in memory.
 
-use super::queue::Place;
+use super::queue::QueueKey;
 use crate::task::{
     ClaimedTask, Commit, CommitResult, Lease, NewTask, Next, StoredStatus, StoredTask, TaskRow,
 };
-use crate::time::{length, micros};
+use crate::time::{duration, micros};
 use refrain_core::{FlowId, Principal};
 use std::time::{Duration, SystemTime};
 
@@ -13,8 +13,8 @@ pub(super) struct MemoryTask {
     pub(super) row: TaskRow,
     /// The sequence number of its creation.
     pub(super) number: u64,
-    /// Its place in the queue. `None`: it has ended.
-    pub(super) place: Option<Place>,
+    /// `None`: it has ended.
+    pub(super) queue_key: Option<QueueKey>,
     pub(super) account: Principal,
     pub(super) flow: FlowId,
     call: Vec<u8>,
@@ -48,7 +48,7 @@ pub(super) fn charged(bytes: usize) -> u64 {
 
 /// Limits a duration, so that it can be added to any time.
 fn bounded(time: Duration) -> Duration {
-    length(micros(time))
+    duration(micros(time))
 }
 
 /// The time after this wait.
@@ -84,7 +84,7 @@ impl MemoryTask {
         Self {
             row,
             number,
-            place: None,
+            queue_key: None,
             account: new.account,
             flow: new.flow,
             call: new.call,

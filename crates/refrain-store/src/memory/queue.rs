@@ -9,9 +9,9 @@ use refrain_core::Principal;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::SystemTime;
 
-/// The key of a task in its index. The number of its creation makes it unique.
+/// The key of a task in the queue. The number of its creation makes it unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum QueueKey {
     /// It may be claimed.
     Ready {
         turn: u64,
@@ -25,7 +25,7 @@ pub(super) enum Place {
 #[derive(Default)]
 pub(super) struct ClaimQueue {
     /// All tasks that have not ended. Ready tasks come first, in the order of their claims.
-    tasks: BTreeMap<Place, TaskId>,
+    tasks: BTreeMap<QueueKey, TaskId>,
     /// The turns of an account's ready tasks.
     turns: HashMap<Principal, BTreeSet<u64>>,
     /// The last claimed turn.
@@ -33,36 +33,36 @@ pub(super) struct ClaimQueue {
 }
 
 impl ClaimQueue {
-    /// Puts a new or changed task in its place.
+    /// Updates the position of a new or changed task.
     pub(super) fn update(&mut self, entry: &mut MemoryTask, now: SystemTime) {
         let (account, number) = (&entry.account, entry.number);
-        let place = match (entry.row.due, entry.place) {
+        let key = match (entry.row.due, entry.queue_key) {
             (None, _) => None,
-            (Some(due), _) if due > now => Some(Place::Waiting { due, number }),
-            (Some(_), ready @ Some(Place::Ready { .. })) => ready,
+            (Some(due), _) if due > now => Some(QueueKey::Waiting { due, number }),
+            (Some(_), ready @ Some(QueueKey::Ready { .. })) => ready,
             (Some(due), _) => {
                 let turns = self.turns.get(account);
                 let turn = turns.and_then(BTreeSet::last).max(Some(&self.last));
                 let turn = turn.map_or(1, |turn| turn + 1);
-                Some(Place::Ready { turn, due, number })
+                Some(QueueKey::Ready { turn, due, number })
             }
         };
-        if place != entry.place {
+        if key != entry.queue_key {
             self.remove(entry);
-            if let Some(Place::Ready { turn, .. }) = place {
+            if let Some(QueueKey::Ready { turn, .. }) = key {
                 self.turns.entry(account.clone()).or_default().insert(turn);
             }
-            if let Some(place) = place {
-                self.tasks.insert(place, entry.row.task.id.clone());
+            if let Some(key) = key {
+                self.tasks.insert(key, entry.row.task.id.clone());
             }
-            entry.place = place;
+            entry.queue_key = key;
         }
     }
 
     fn remove(&mut self, entry: &MemoryTask) {
-        let Some(place) = entry.place else { return };
-        self.tasks.remove(&place);
-        if let Place::Ready { turn, .. } = place
+        let Some(key) = entry.queue_key else { return };
+        self.tasks.remove(&key);
+        if let QueueKey::Ready { turn, .. } = key
             && let Some(turns) = self.turns.get_mut(&entry.account)
         {
             turns.remove(&turn);
@@ -75,9 +75,9 @@ impl ClaimQueue {
     /// The tasks whose wait or lease has ended by now.
     pub(super) fn late(&self, now: SystemTime) -> Vec<TaskId> {
         let due = SystemTime::UNIX_EPOCH;
-        let waiting = self.tasks.range(Place::Waiting { due, number: 0 }..);
+        let waiting = self.tasks.range(QueueKey::Waiting { due, number: 0 }..);
         let late = waiting
-            .take_while(|(place, _)| matches!(place, Place::Waiting { due, .. } if *due <= now));
+            .take_while(|(key, _)| matches!(key, QueueKey::Waiting { due, .. } if *due <= now));
         late.map(|(_, id)| id.clone()).collect()
     }
 
@@ -88,19 +88,19 @@ impl ClaimQueue {
         tasks: &HashMap<TaskId, MemoryTask>,
         now: SystemTime,
     ) -> Vec<TaskId> {
-        let ready = self.tasks.iter().map_while(|(place, id)| match place {
-            Place::Ready { turn, .. } => Some((*turn, id)),
-            Place::Waiting { .. } => None,
+        let ready = self.tasks.iter().map_while(|(key, id)| match key {
+            QueueKey::Ready { turn, .. } => Some((*turn, id)),
+            QueueKey::Waiting { .. } => None,
         });
-        let wanted = |(_, id): &(u64, &TaskId)| {
+        let is_claimable = |(_, id): &(u64, &TaskId)| {
             tasks.get(id).is_some_and(|entry| {
-                let known = claim.tools.contains(&entry.row.task.tool);
-                (known || entry.expires() <= now)
+                let can_run = claim.tools.contains(&entry.row.task.tool);
+                (can_run || entry.expires() <= now)
                     && !claim.except.contains(&entry.account)
                     && (claim.anonymous || !is_anonymous_account(&entry.account))
             })
         };
-        let found: Vec<(u64, &TaskId)> = ready.filter(wanted).take(claim.most).collect();
+        let found: Vec<(u64, &TaskId)> = ready.filter(is_claimable).take(claim.most).collect();
         let last = found.last().map_or(0, |(turn, _)| *turn);
         let found = found.into_iter().map(|(_, id)| id.clone()).collect();
         self.last = self.last.max(last);

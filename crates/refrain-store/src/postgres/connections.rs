@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The time limit for acquiring a connection.
-pub(super) const WAIT: Duration = Duration::from_secs(5);
+pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection that was idle for longer is tested before use.
-const FRESH: Duration = Duration::from_secs(1);
+const MAX_UNTESTED_IDLE: Duration = Duration::from_secs(1);
 /// A connection that was idle for longer is closed.
-const STALE: Duration = Duration::from_secs(600);
+const MAX_IDLE: Duration = Duration::from_secs(600);
 
 pub(super) struct Connections {
     hosts: Hosts,
@@ -48,8 +48,8 @@ impl Connections {
     }
 
     pub(super) async fn acquire(&self) -> Result<(PgConnection, SemaphorePermit<'_>), StoreError> {
-        let busy = "all connections are in use";
-        let permit = within_limit(busy, async { Ok(self.permits.acquire().await) }).await?;
+        let permit = async { Ok(self.permits.acquire().await) };
+        let permit = within_limit("all connections are in use", permit).await?;
         let permit = permit.map_err(|error| StoreError::Unavailable(error.into()))?;
         let connection = match self.take_idle().await {
             Some(connection) => connection,
@@ -60,14 +60,11 @@ impl Connections {
 
     async fn take_idle(&self) -> Option<PgConnection> {
         let (mut connection, since) = self.idle.lock().pop()?;
-        if since.elapsed() < FRESH {
+        if since.elapsed() < MAX_UNTESTED_IDLE {
             return Some(connection);
         }
-        let alive = within_limit("no response to a ping", async {
-            Ok(connection.ping().await?)
-        })
-        .await;
-        if alive.is_err() {
+        let ping = async { Ok(connection.ping().await?) };
+        if within_limit("no response to a ping", ping).await.is_err() {
             // The other connections were idle for longer and are probably lost as well.
             self.idle.lock().clear();
             return None;
@@ -79,7 +76,7 @@ impl Connections {
     pub(super) fn release(&self, connection: Option<PgConnection>) {
         let mut idle = self.idle.lock();
         let limit = if connection.is_some() {
-            STALE
+            MAX_IDLE
         } else {
             Duration::ZERO
         };
@@ -88,11 +85,11 @@ impl Connections {
     }
 }
 
-/// Runs an operation within [`WAIT`].
+/// Runs an operation within [`ACQUIRE_TIMEOUT`]. After a timeout, `message` is the error.
 async fn within_limit<T>(
-    what: &str,
+    message: &str,
     work: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    let done = tokio::time::timeout(WAIT, work).await;
-    done.unwrap_or_else(|_| Err(StoreError::Unavailable(what.into())))
+    let done = tokio::time::timeout(ACQUIRE_TIMEOUT, work).await;
+    done.unwrap_or_else(|_| Err(StoreError::Unavailable(message.into())))
 }

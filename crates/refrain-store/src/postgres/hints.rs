@@ -4,7 +4,7 @@
 //! notify. Their hints are sent afterwards, in batches, by a statement that writes nothing and needs no disk. Listeners of
 //! the same instance receive them at once. Hints are lost while there is no connection.
 
-use super::connections::{Connections, WAIT};
+use super::connections::{ACQUIRE_TIMEOUT, Connections};
 use super::hosts::Hosts;
 use crate::sql::{TIMEOUT, run};
 use crate::store::StoreError;
@@ -20,12 +20,12 @@ use tokio::task::AbortHandle;
 const CHANNEL: &str = "refrain";
 const NOTIFY: &str = "SELECT pg_notify($1, hint) FROM unnest($2::text[]) AS hint";
 
-/// How long hints are collected into a batch after the previous batch.
+/// How long hints are collected after a batch was sent.
 const BATCH_DELAY: Duration = Duration::from_millis(5);
 /// How long a listener waits before it reconnects.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
-/// The idle time after which a listener tests its connection. A new timer that ends before all others wakes the thread
-/// that waits for I/O. This time is shorter than [`TIMEOUT`], so the time limit of an operation is never such a timer.
+/// The idle time after which a listener tests its connection. A timer that ends before all others wakes the thread that
+/// waits for I/O. Since this time is shorter than [`TIMEOUT`], the timeout of an operation never causes such a wake.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Sends hints to the listeners of this instance and to other instances. When it is dropped, queued hints are still sent.
@@ -37,7 +37,7 @@ pub(super) struct Notifier {
 
 impl Notifier {
     pub(super) fn start(connections: Connections, local: broadcast::Sender<Hint>) -> Self {
-        let (remote, hints) = mpsc::channel(crate::HINTS);
+        let (remote, hints) = mpsc::channel(crate::HINT_CAPACITY);
         tokio::spawn(notify(connections, hints));
         let codec = Codec::new();
         Self {
@@ -77,7 +77,7 @@ impl Notifier {
 
 async fn notify(connections: Connections, mut queue: mpsc::Receiver<String>) {
     let mut hints = Vec::new();
-    while queue.recv_many(&mut hints, crate::HINTS).await > 0 {
+    while queue.recv_many(&mut hints, crate::HINT_CAPACITY).await > 0 {
         let notify = sqlx::query(NOTIFY).bind(CHANNEL).bind(&hints);
         let notify = connections.run(async |connection| Ok(notify.execute(connection).await?));
         if let Err::<_, StoreError>(error) = run(notify).await {
@@ -95,7 +95,7 @@ async fn connect_listener(hosts: &Hosts) -> Result<PgListener, StoreError> {
         .max_connections(1)
         .max_lifetime(None)
         .idle_timeout(None)
-        .acquire_timeout(WAIT)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
         .connect_lazy_with(options.clone());
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.listen(CHANNEL).await?;

@@ -1,6 +1,6 @@
 //! The servers in the URL of a store, and the search for the one that accepts writes.
 
-use super::connections::WAIT;
+use super::connections::ACQUIRE_TIMEOUT;
 use crate::open::UrlError;
 use crate::store::StoreError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -8,8 +8,9 @@ use sqlx::{ConnectOptions, Connection};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Prepares a connection, and returns whether its server is read-only, for example a standby. The time limit is shorter than
-/// ours. Statements with arrays would be planned at each execution, which takes longer than the execution.
+/// Prepares a connection, and returns whether its server is read-only, for example a standby. The statement timeout is
+/// shorter than [`TIMEOUT`](crate::sql::TIMEOUT). Generic plans avoid planning statements with arrays at each execution,
+/// which takes longer than the execution.
 const PREPARE: &str = "
 SELECT current_setting('transaction_read_only')::bool
 FROM set_config('statement_timeout', '10s', false) AS timeout,
@@ -49,7 +50,7 @@ impl Hosts {
     /// Connects to the server that accepts writes, and returns its options as well.
     pub(super) async fn connect(&self) -> Result<(PgConnection, &PgConnectOptions), StoreError> {
         let (count, last) = (self.options.len(), self.last.load(Ordering::Relaxed));
-        let limit = WAIT / u32::try_from(count).unwrap_or(u32::MAX);
+        let limit = ACQUIRE_TIMEOUT / u32::try_from(count).unwrap_or(u32::MAX);
         let mut failed = None;
         for at in (0..count).map(|n| (last + n) % count) {
             let options = &self.options[at];
@@ -61,8 +62,8 @@ impl Hosts {
                 }
                 Err(error) => {
                     // A server that is unavailable may be the right one later.
-                    let unavailable = failed.filter(|it| matches!(it, StoreError::Unavailable(_)));
-                    failed = unavailable.or(Some(error));
+                    let is_unavailable = |error: &_| matches!(error, StoreError::Unavailable(_));
+                    failed = failed.filter(is_unavailable).or(Some(error));
                 }
             }
         }
@@ -89,12 +90,14 @@ mod tests {
     fn each_host_has_its_port() {
         let hosts = Hosts::parse("postgres://me:a,b@one:1,two,[::1]:3/tasks?sslmode=disable")
             .expect("valid");
-        let places = hosts
-            .options
-            .iter()
-            .map(|it| (it.get_host(), it.get_port()));
-        let places: Vec<_> = places.collect();
-        assert_eq!(places, [("one", 1), ("two", 5432), ("[::1]", 3)]);
+        let address =
+            |options: &PgConnectOptions| (options.get_host().to_owned(), options.get_port());
+        let addresses: Vec<_> = hosts.options.iter().map(address).collect();
+        let expected = [("one", 1), ("two", 5432), ("[::1]", 3)];
+        assert_eq!(
+            addresses,
+            expected.map(|(host, port)| (host.to_owned(), port))
+        );
         for options in &*hosts.options {
             assert_eq!(options.get_username(), "me");
             assert_eq!(options.get_database(), Some("tasks"));

@@ -12,12 +12,12 @@
 //! If a task is selected by its id, the condition for "has not ended" is `ended IS NULL`. With `due IS NOT NULL` the
 //! planner could use the index on `due` instead of the primary key.
 
-use super::text::{indexed, written};
+use super::text::{encode, encode_indexed};
 use super::{PgStore, Result};
 use crate::sql::{
     ClaimRecord, all_bytes, answers_of, bytes_of, claim_columns, column, commit_allowed,
-    commit_growth, insert_task, lease, limit, next_turn, own_bytes, promoted, revisions,
-    set_answered, set_cancelled, set_committed, set_requeued, total_of_task, within_quota,
+    commit_growth, insert_task, lease, next_turn, own_bytes, promoted, revisions, set_answered,
+    set_cancelled, set_committed, set_requeued, total_of_task, within_quota,
 };
 use crate::task::{Claim, Commit, Lease, NewTask, SweepCounts, TaskId};
 use crate::time::micros;
@@ -30,10 +30,10 @@ use std::time::Duration;
 const MAX_PROMOTED: i64 = 1000;
 
 pub(super) const INSERT: &str = concat!(
-    "WITH made AS (",
+    "WITH inserted AS (",
     insert_task!(now!(), "greatest"),
     " RETURNING id, created, worker)
-    SELECT created, CASE WHEN worker IS NULL THEN pg_notify('refrain', '+w' || id) IS NULL END FROM made"
+    SELECT created, CASE WHEN worker IS NULL THEN pg_notify('refrain', '+w' || id) IS NULL END FROM inserted"
 );
 
 const ANSWER: &str = concat!(
@@ -42,13 +42,13 @@ const ANSWER: &str = concat!(
     within_quota!("refrain_tasks.account, refrain_tasks.owner", "$5", "$6", "$7"),
     " AS allowed
         FROM refrain_tasks WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 FOR UPDATE
-    ), given AS (
+    ), stored AS (
         UPDATE refrain_asks a SET answer = v.answer, state = 'answered'
         FROM held, unnest($3::text[], $4::bytea[]) AS v (key, answer)
         WHERE held.due IS NOT NULL AND held.allowed AND a.task = held.id AND a.key = v.key AND a.state = 'open'
         RETURNING length(a.answer) AS bytes
     ), counted AS (
-        SELECT count(*) AS new, coalesce(sum(bytes), 0) AS bytes FROM given
+        SELECT count(*) AS new, coalesce(sum(bytes), 0) AS bytes FROM stored
     ), answered AS (
         UPDATE refrain_tasks t ",
     set_answered!("counted.new", "counted.bytes", now!(), "greatest", "least"),
@@ -61,7 +61,7 @@ const ANSWER: &str = concat!(
 );
 
 const CANCEL: &str = concat!(
-    "WITH there AS (
+    "WITH existing AS (
         SELECT 1 FROM refrain_tasks WHERE id = $1 AND owner IS NOT DISTINCT FROM $2
     ), cancelled AS (
         UPDATE refrain_tasks ",
@@ -70,7 +70,7 @@ const CANCEL: &str = concat!(
         WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 AND ended IS NULL
         RETURNING id
     )
-    SELECT EXISTS (SELECT 1 FROM there),
+    SELECT EXISTS (SELECT 1 FROM existing),
         (SELECT pg_notify('refrain', '-o' || id) IS NULL FROM cancelled)"
 );
 
@@ -96,7 +96,7 @@ const PROMOTE: &str = concat!(
 /// last turn; this one then leaves it.
 const CLAIM: &str = concat!(
     "WITH found AS MATERIALIZED (
-        SELECT id AS task, turn AS place, due AS since FROM refrain_tasks
+        SELECT id AS task, turn AS old_turn, due AS old_due FROM refrain_tasks
         WHERE turn IS NOT NULL AND due <= ",
     now!(),
     " AND coalesce(account, owner, '') <> ALL($5) AND ($6 OR owner IS NOT NULL) AND (tool = ANY($2) OR expires <= ",
@@ -105,7 +105,7 @@ const CLAIM: &str = concat!(
         ORDER BY turn, due LIMIT $4
         FOR UPDATE SKIP LOCKED
     ), reached AS (
-        SELECT max(place) AS last FROM found
+        SELECT max(old_turn) AS last FROM found
     ), advanced AS (
         UPDATE refrain_turns SET last = reached.last FROM reached
         WHERE refrain_turns.ctid = (
@@ -121,11 +121,11 @@ const CLAIM: &str = concat!(
     claim_columns!(),
     ", greatest(0, expires - ",
     now!(),
-    ") AS time_left, place, since
+    ") AS time_left, old_turn, old_due
     )
     SELECT ",
     claim_columns!(),
-    ", time_left FROM taken ORDER BY place, since"
+    ", time_left FROM taken ORDER BY old_turn, old_due"
 );
 
 const EXTEND: &str = concat!(
@@ -204,7 +204,7 @@ pub(super) const SPILL: &str = concat!(
     RETURNING 1"
 );
 
-/// This time, as a parameter of [`SPILL`].
+/// The third parameter of [`SPILL`].
 pub(super) fn until(keep: Duration) -> i64 {
     micros(keep)
 }
@@ -259,10 +259,10 @@ impl PgStore {
         let (keys, answers) = columns(answers);
         let answer = sqlx::query_as(ANSWER)
             .bind(id.as_str())
-            .bind(owner.id().map(written))
+            .bind(owner.id().map(encode))
             .bind(keys)
             .bind(answers)
-            .bind(limit(size))
+            .bind(column(size))
             .bind(column(quota.bytes))
             .bind(column(quota.total_for(owner.id().is_none())));
         let mut answered: Vec<(bool, Option<bool>, Option<String>)> =
@@ -279,7 +279,7 @@ impl PgStore {
 
     pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
         let cancel = sqlx::query_as(CANCEL).bind(id.as_str());
-        let cancel = cancel.bind(owner.id().map(written));
+        let cancel = cancel.bind(owner.id().map(encode));
         let exists: Vec<(bool,)> = self.write(cancel, 0).await?;
         Ok(exists == [(true,)])
     }
@@ -288,13 +288,13 @@ impl PgStore {
         let promote = sqlx::query_as(PROMOTE).bind(MAX_PROMOTED);
         self.fetch::<(i64,)>(promote).await?;
         let except = claim.except.iter();
-        let except = except.map(|account| written(account.id().unwrap_or_default()));
+        let except = except.map(|account| encode(account.id().unwrap_or_default()));
         let except: Vec<_> = except.collect();
         let take = sqlx::query_as(CLAIM)
-            .bind(written(claim.worker))
+            .bind(encode(claim.worker))
             .bind(texts(claim.tools))
             .bind(micros(claim.lease))
-            .bind(limit(claim.most))
+            .bind(column(claim.most))
             .bind(except)
             .bind(claim.anonymous);
         self.fetch(take).await
@@ -315,7 +315,7 @@ impl PgStore {
     }
 
     pub(super) async fn spilled_token(&self, id: &str) -> Result<Option<Vec<u8>>> {
-        let get = sqlx::query_as(SPILLED).bind(written(id));
+        let get = sqlx::query_as(SPILLED).bind(encode(id));
         Ok(self.fetch(get).await?.pop().map(|(token,)| token))
     }
 
@@ -358,7 +358,7 @@ pub(super) fn bind_asks<'q>(
         return Ok(query);
     }
     for (key, _) in &commit.publish {
-        indexed("ask key", key)?;
+        encode_indexed("ask key", key)?;
     }
     let (keys, asks) = columns(commit.publish.iter().cloned());
     Ok(query
@@ -369,14 +369,11 @@ pub(super) fn bind_asks<'q>(
 }
 
 fn texts(texts: &[String]) -> Vec<String> {
-    texts
-        .iter()
-        .map(|text| written(text).into_owned())
-        .collect()
+    texts.iter().map(|text| encode(text).into_owned()).collect()
 }
 
 /// Keys and values, as two columns.
 fn columns(pairs: impl IntoIterator<Item = (String, Vec<u8>)>) -> (Vec<String>, Vec<Vec<u8>>) {
-    let column = |(key, value): (String, Vec<u8>)| (written(&key).into_owned(), value);
+    let column = |(key, value): (String, Vec<u8>)| (encode(&key).into_owned(), value);
     pairs.into_iter().map(column).unzip()
 }

@@ -9,8 +9,7 @@ use std::borrow::Cow;
 /// The maximum length of an indexed text, in bytes.
 const MAX_INDEXED: usize = 2000;
 
-/// Encodes text.
-pub(super) fn written(text: &str) -> Cow<'_, str> {
+pub(super) fn encode(text: &str) -> Cow<'_, str> {
     if !text.contains(['\0', '\u{1a}']) {
         return Cow::Borrowed(text);
     }
@@ -18,8 +17,7 @@ pub(super) fn written(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.replace('\0', "\u{1a}0"))
 }
 
-/// Decodes text.
-pub(super) fn read(text: String) -> String {
+pub(super) fn decode(text: String) -> String {
     match text.contains('\u{1a}') {
         true => text.replace("\u{1a}0", "\0").replace("\u{1a}1", "\u{1a}"),
         false => text,
@@ -27,8 +25,11 @@ pub(super) fn read(text: String) -> String {
 }
 
 /// Encodes text for an indexed column.
-pub(super) fn indexed<'a>(what: &'static str, text: &'a str) -> Result<Cow<'a, str>, StoreError> {
-    let text = written(text);
+pub(super) fn encode_indexed<'a>(
+    what: &'static str,
+    text: &'a str,
+) -> Result<Cow<'a, str>, StoreError> {
+    let text = encode(text);
     match text.len() {
         0..=MAX_INDEXED => Ok(text),
         bytes => Err(StoreError::TooLong {
@@ -41,7 +42,7 @@ pub(super) fn indexed<'a>(what: &'static str, text: &'a str) -> Result<Cow<'a, s
 
 #[cfg(test)]
 mod tests {
-    use super::{read, written};
+    use super::{decode, encode};
 
     #[test]
     fn encoded_text_is_decoded_unchanged() {
@@ -50,9 +51,9 @@ mod tests {
             for two in pieces {
                 for three in pieces {
                     let text = format!("{one}{two}{three}");
-                    let stored = written(&text).into_owned();
+                    let stored = encode(&text).into_owned();
                     assert!(!stored.contains('\0'));
-                    assert_eq!(read(stored), text);
+                    assert_eq!(decode(stored), text);
                 }
             }
         }

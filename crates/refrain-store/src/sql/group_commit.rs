@@ -4,7 +4,7 @@
 //! its writes run again in a transaction each, so that only the failing one gets the error. This costs nothing while no
 //! query fails, unlike a savepoint for each. If the commit fails, all writes get its error.
 //!
-//! A queued write whose caller is gone is dropped. Once taken from the queue, a write is committed in any case.
+//! A queued write whose caller no longer waits is dropped. Once taken from the queue, a write is committed in any case.
 
 use crate::store::StoreError;
 use sqlx::query::Query;
@@ -48,7 +48,7 @@ impl<DB: GroupCommit> QueuedWrite<DB> {
     }
 
     fn reply(self, done: Result<Vec<DB::Row>>) {
-        // It fails if the caller has gone.
+        // It fails if the caller no longer waits.
         let _ = self.reply.send(done);
     }
 }
@@ -202,12 +202,12 @@ impl<DB: GroupCommit> WriteBatch<DB> {
     }
 }
 
-/// The same error, with the text of the source.
+/// Copies an error, with the message of its source.
 fn copy(error: &StoreError) -> StoreError {
     match error {
         StoreError::Unavailable(source) => StoreError::Unavailable(source.to_string().into()),
         StoreError::Corrupt(source) => StoreError::Corrupt(source.to_string().into()),
         StoreError::Failed(source) => StoreError::Failed(source.to_string().into()),
-        other => StoreError::Failed(other.to_string().into()),
+        error => StoreError::Failed(error.to_string().into()),
     }
 }

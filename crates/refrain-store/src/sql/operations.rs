@@ -53,18 +53,18 @@ macro_rules! impl_store {
                     .bind(column(lease.fence))
                     .bind(number)
                     .bind(commit.journal.take())
-                    .bind(commit.status_message.as_deref().map(text::written))
+                    .bind(commit.status_message.as_deref().map(text::encode))
                     .bind(next.kind)
                     .bind(next.wait)
-                    .bind(next.error.as_deref().map(text::written))
+                    .bind(next.error.as_deref().map(text::encode))
                     .bind(next.outcome)
                     .bind(commit.progress)
-                    .bind(sql::limit(sql::bytes_of(&commit.publish)))
+                    .bind(column(sql::bytes_of(&commit.publish)))
                     .bind(column(quota.bytes))
                     .bind(column(quota.total_for(false)))
                     .bind(column(quota.total_for(true)));
                 let query = tasks::bind_asks(query, &commit)?;
-                sql::committed(self.write(query, bytes).await?)
+                sql::commit_result(self.write(query, bytes).await?)
             }
 
             /// The limit that this write of an account reached. [`StoreError::Unavailable`]: by now there is room for it.
@@ -83,7 +83,7 @@ macro_rules! impl_store {
                 match checked {
                     Err(reached) => reached.into(),
                     Ok(()) => StoreError::Unavailable(
-                        "the account's quota was used up a moment ago".into(),
+                        "the account's quota was reached a moment ago; try again".into(),
                     ),
                 }
             }
@@ -110,13 +110,13 @@ macro_rules! impl_store {
             fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
                 run(async move {
                     let owner = new.owner.id();
-                    let owner = owner.map(|id| text::indexed("task owner", id));
+                    let owner = owner.map(|id| text::encode_indexed("task owner", id));
                     let owner = owner.transpose()?;
                     let account = new.account.id();
-                    let account = account.map(|id| text::indexed("task account", id));
+                    let account = account.map(|id| text::encode_indexed("task account", id));
                     let account = account.transpose()?;
                     let (worker, lease) = match &new.claimed {
-                        Some((worker, lease)) => (Some(text::written(worker)), micros(*lease)),
+                        Some((worker, lease)) => (Some(text::encode(worker)), micros(*lease)),
                         None => (None, 0),
                     };
                     let quota = *self.quota.lock();
@@ -125,15 +125,15 @@ macro_rules! impl_store {
                         .bind(new.id.as_str())
                         .bind(&new.flow.as_bytes()[..])
                         .bind(&owner)
-                        .bind(text::written(&new.tool))
+                        .bind(text::encode(&new.tool))
                         .bind(&new.call)
                         .bind(&new.journal)
-                        .bind(new.status_message.as_deref().map(text::written))
+                        .bind(new.status_message.as_deref().map(text::encode))
                         .bind(micros(new.ttl))
                         .bind(micros(new.poll_interval))
                         .bind(lease)
                         .bind(worker)
-                        .bind(sql::limit(size))
+                        .bind(column(size))
                         .bind(column(quota.tasks))
                         .bind(column(quota.bytes))
                         .bind(column(quota.total_for(new.owner.id().is_none())))
@@ -143,7 +143,7 @@ macro_rules! impl_store {
                             .bind(&owner)
                             .bind(new.id.as_str())
                             .bind(&new.flow.as_bytes()[..]);
-                        let existing = sql::tasks(self.fetch(get).await?, text::read);
+                        let existing = sql::task_rows(self.fetch(get).await?, text::decode);
                         if let Some(existing) = existing.into_iter().next() {
                             return Ok(Creation::Existing(existing.task));
                         }
@@ -163,9 +163,9 @@ macro_rules! impl_store {
                 owner: &'a Principal,
             ) -> StoreFuture<'a, Option<StoredTask>> {
                 run(async move {
-                    let owner = owner.id().map(text::written);
+                    let owner = owner.id().map(text::encode);
                     let get = sqlx::query_as(sql::GET).bind(id.as_str()).bind(owner);
-                    let rows = sql::tasks(self.fetch(get).await?, text::read);
+                    let rows = sql::task_rows(self.fetch(get).await?, text::decode);
                     Ok(rows.into_iter().next().map(|row| row.task))
                 })
             }
@@ -189,10 +189,10 @@ macro_rules! impl_store {
             fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
                 run(async move {
                     let (mut claimed, unread) =
-                        sql::claimed(self.claim_tasks(claim).await?, text::read)?;
+                        sql::claimed_tasks(self.claim_tasks(claim).await?, text::decode)?;
                     if !unread.is_empty() {
                         let get = sqlx::query_as(tasks::ANSWERS_OF).bind(tasks::id_list(&unread));
-                        sql::add_answers(&mut claimed, self.fetch(get).await?, text::read);
+                        sql::add_answers(&mut claimed, self.fetch(get).await?, text::decode);
                     }
                     Ok(claimed)
                 })
@@ -212,9 +212,9 @@ macro_rules! impl_store {
                 commit: Commit,
             ) -> StoreFuture<'a, CommitResult> {
                 run(async move {
-                    let seen = commit.is_visible();
-                    let handed_on = matches!(commit.next, Next::HandOn);
-                    let set_down = matches!(commit.next, Next::Suspend(_));
+                    let is_visible = commit.is_visible();
+                    let is_handed_on = matches!(commit.next, Next::HandOn);
+                    let is_suspended = matches!(commit.next, Next::Suspend(_));
                     let journal = commit.journal.as_ref().map_or(0, Vec::len);
                     let (number, bytes) = (sql::next_commit(), journal + commit.new_bytes());
                     let committed = match self.commit_task(lease, commit, number, bytes).await {
@@ -223,8 +223,8 @@ macro_rules! impl_store {
                         }
                         committed => committed?,
                     };
-                    let due = handed_on || (set_down && committed.answers);
-                    if seen || due {
+                    let due = is_handed_on || (is_suspended && committed.answers);
+                    if is_visible || due {
                         self.hint(&lease.task, due, true);
                     }
                     Ok(committed)
@@ -235,7 +235,7 @@ macro_rules! impl_store {
                 run(async move {
                     let get = sqlx::query_as(sql::ANSWERS).bind(lease.task.as_str());
                     let records = self.fetch(get.bind(column(lease.fence))).await?;
-                    sql::answers(records, text::read)
+                    sql::answers(records, text::decode)
                 })
             }
 
@@ -257,27 +257,28 @@ macro_rules! impl_store {
             fn spill<'a>(
                 &'a self,
                 id: &'a str,
-                owner: &'a Principal,
+                account: &'a Principal,
                 token: Vec<u8>,
                 keep: Duration,
             ) -> StoreFuture<'a, ()> {
                 run(async move {
-                    let id = text::indexed("token id", id)?;
-                    let is_anonymous = is_anonymous_account(owner);
-                    let owner = owner.id().map(|id| text::indexed("token owner", id));
-                    let owner = owner.transpose()?;
+                    let id = text::encode_indexed("token id", id)?;
+                    let is_anonymous = is_anonymous_account(account);
+                    let account = account.id();
+                    let account = account.map(|id| text::encode_indexed("token account", id));
+                    let account = account.transpose()?;
                     let (quota, size) = (*self.quota.lock(), token.len());
                     let spill = sqlx::query(tasks::SPILL)
                         .bind(id)
                         .bind(token)
                         .bind(tasks::until(keep))
-                        .bind(&owner)
-                        .bind(sql::limit(size))
+                        .bind(&account)
+                        .bind(column(size))
                         .bind(column(quota.bytes))
                         .bind(column(quota.total_for(is_anonymous)));
                     if self.execute(spill, size).await? == 0 {
-                        let owner = owner.as_deref().unwrap_or_default();
-                        return Err(self.quota_error(owner, 0, size).await);
+                        let account = account.as_deref().unwrap_or_default();
+                        return Err(self.quota_error(account, 0, size).await);
                     }
                     Ok(())
                 })
@@ -288,23 +289,23 @@ macro_rules! impl_store {
             }
 
             fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
-                run(self.sweep_all(micros(keep), sql::limit(most)))
+                run(self.sweep_all(micros(keep), column(most)))
             }
 
             fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {
                 run(async move {
                     let query = sqlx::query_as(sql::LIST)
                         .bind(list.status.map(|status| status.as_str()))
-                        .bind(list.tool.as_deref().map(text::written))
-                        .bind(sql::limit(list.most));
-                    Ok(sql::tasks(self.fetch(query).await?, text::read))
+                        .bind(list.tool.as_deref().map(text::encode))
+                        .bind(column(list.most));
+                    Ok(sql::task_rows(self.fetch(query).await?, text::decode))
                 })
             }
 
             fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
                 run(async move {
                     let find = sqlx::query_as(sql::FIND).bind(id.as_str());
-                    Ok(sql::tasks(self.fetch(find).await?, text::read).pop())
+                    Ok(sql::task_rows(self.fetch(find).await?, text::decode).pop())
                 })
             }
 
@@ -317,38 +318,44 @@ macro_rules! impl_store {
         }
 
         impl ReplayLog for $store {
-            fn begin<'a>(&'a self, key: &'a LogKey, keep: Retention) -> LogFuture<'a, RecordState> {
+            fn begin<'a>(
+                &'a self,
+                key: &'a LogKey,
+                retention: Retention,
+            ) -> LogFuture<'a, RecordState> {
                 run(async move {
                     let flow = key.flow();
-                    let name = text::indexed("the name of a record", key.name())?;
+                    let name = text::encode_indexed("record name", key.name())?;
                     let begin = sqlx::query(sql::BEGIN_RECORD)
                         .bind(&flow.as_bytes()[..])
                         .bind(&name)
-                        .bind(column(keep.until))
-                        .bind(column(keep.now));
+                        .bind(column(retention.until))
+                        .bind(column(retention.now));
                     if self.execute(begin, 0).await? > 0 {
                         return Ok(RecordState::Fresh);
                     }
                     let get = sqlx::query_as(sql::GET_RECORD).bind(&flow.as_bytes()[..]);
                     let found: Vec<(Option<String>,)> = self.fetch(get.bind(&name)).await?;
                     // If the record was deleted in between, its work had begun as well.
-                    let value = found.into_iter().find_map(|(value,)| value.map(text::read));
+                    let value = found
+                        .into_iter()
+                        .find_map(|(value,)| value.map(text::decode));
                     Ok(value.map_or(RecordState::Begun, RecordState::Done))
                 })
             }
 
             fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
                 run(async move {
-                    let (flow, name) = (key.flow(), text::written(key.name()));
+                    let (flow, name) = (key.flow(), text::encode(key.name()));
                     let finish = sqlx::query(sql::FINISH_RECORD).bind(&flow.as_bytes()[..]);
-                    let finish = finish.bind(name).bind(text::written(value));
+                    let finish = finish.bind(name).bind(text::encode(value));
                     self.execute(finish, value.len()).await.map(drop)
                 })
             }
 
             fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()> {
                 run(async move {
-                    let (flow, name) = (key.flow(), text::written(key.name()));
+                    let (flow, name) = (key.flow(), text::encode(key.name()));
                     let delete = sqlx::query(sql::DELETE_RECORD).bind(&flow.as_bytes()[..]);
                     self.execute(delete.bind(name), 0).await.map(drop)
                 })

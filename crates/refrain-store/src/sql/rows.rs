@@ -6,20 +6,15 @@ use crate::task::{
     ClaimedTask, CommitResult, Creation, Lease, NewTask, Next, StoredStatus, StoredTask, TaskId,
     TaskRow,
 };
-use crate::time::{length, micros};
+use crate::time::{duration, micros};
 use refrain_core::{FlowId, Principal};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Converts a number of rows to a `LIMIT`.
-pub(crate) fn limit(most: usize) -> i64 {
-    i64::try_from(most).unwrap_or(i64::MAX)
-}
-
-/// Converts a counter to a column.
-pub(crate) fn column(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+/// Converts a number to a column or a statement parameter.
+pub(crate) fn column(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
 }
 
 /// The total size of asks or answers.
@@ -44,7 +39,7 @@ where
         let id = TaskId::stored(row.try_get(0)?);
         let status: String = row.try_get(2)?;
         let status = StoredStatus::parse(&status).ok_or_else(|| {
-            sqlx::Error::Decode(format!("unknown status {status:?} of {id:?}").into())
+            sqlx::Error::Decode(format!("unknown status {status:?} of task {id:?}").into())
         })?;
         let created: i64 = row.try_get(4)?;
         let expires: i64 = row.try_get(6)?;
@@ -57,10 +52,10 @@ where
             tool: row.try_get(1)?,
             status,
             status_message: row.try_get(3)?,
-            created: moment(created),
-            updated: moment(row.try_get(5)?),
-            ttl: length(expires - created),
-            poll_interval: length(row.try_get(7)?),
+            created: system_time(created),
+            updated: system_time(row.try_get(5)?),
+            ttl: duration(expires - created),
+            poll_interval: duration(row.try_get(7)?),
             revision: revision.unsigned_abs(),
             asks: Vec::new(),
             outcome: row.try_get(9)?,
@@ -69,7 +64,7 @@ where
             task,
             owner: principal(row.try_get(10)?),
             worker: row.try_get(11)?,
-            due: due.map(moment),
+            due: due.map(system_time),
             attempts: attempts(row.try_get(13)?),
             last_error: row.try_get(14)?,
         };
@@ -78,7 +73,7 @@ where
 }
 
 /// Converts records, which are grouped by task.
-pub(crate) fn tasks(records: Vec<TaskRecord>, text: DecodeText) -> Vec<TaskRow> {
+pub(crate) fn task_rows(records: Vec<TaskRecord>, text: DecodeText) -> Vec<TaskRow> {
     let mut rows: Vec<TaskRow> = Vec::new();
     for TaskRecord(mut row, ask) in records {
         let ask = ask.map(|(key, ask)| (text(key), ask));
@@ -116,7 +111,7 @@ pub(crate) type ClaimRecord = (
 );
 
 /// Converts records, and returns the ids of the tasks with unread answers.
-pub(crate) fn claimed(
+pub(crate) fn claimed_tasks(
     records: Vec<ClaimRecord>,
     text: DecodeText,
 ) -> Result<(Vec<ClaimedTask>, Vec<String>), StoreError> {
@@ -126,7 +121,7 @@ pub(crate) fn claimed(
         let (.., ttl, revision, unread, account, left) = record;
         let flow: [u8; 16] = flow.try_into().map_err(|flow: Vec<u8>| {
             let bytes = flow.len();
-            StoreError::Corrupt(format!("flow id of {bytes} bytes instead of 16").into())
+            StoreError::Corrupt(format!("flow id has {bytes} bytes, expected 16").into())
         })?;
         if unread > 0 {
             with_answers.push(id.clone());
@@ -142,8 +137,8 @@ pub(crate) fn claimed(
             answers: Vec::new(),
             attempt: attempts(attempt),
             last_error: last_error.map(text),
-            left: length(left),
-            ttl: length(ttl),
+            left: duration(left),
+            ttl: duration(ttl),
             revision: revision.unsigned_abs(),
         });
     }
@@ -166,7 +161,7 @@ pub(crate) fn add_answers(
     }
 }
 
-/// The usage of an owner, from the row of [`USAGE`](super::USAGE).
+/// The usage of an account, from the row of [`USAGE`](super::USAGE).
 pub(crate) fn usage(records: &[(i64, i64, i64)]) -> Usage {
     let (tasks, bytes, total_bytes) = records.first().copied().unwrap_or_default();
     let number = |number| u64::try_from(number).unwrap_or(0);
@@ -177,7 +172,7 @@ pub(crate) fn usage(records: &[(i64, i64, i64)]) -> Usage {
     }
 }
 
-/// A new task that was created at this time.
+/// A new task with this creation time.
 pub(crate) fn new_task(new: NewTask, created: i64) -> Creation {
     let lease = new.claimed.as_ref().map(|_| lease((new.id.to_string(), 1)));
     let task = StoredTask {
@@ -185,10 +180,10 @@ pub(crate) fn new_task(new: NewTask, created: i64) -> Creation {
         tool: new.tool,
         status: StoredStatus::Working,
         status_message: new.status_message,
-        created: moment(created),
-        updated: moment(created),
-        ttl: length(micros(new.ttl)),
-        poll_interval: length(micros(new.poll_interval)),
+        created: system_time(created),
+        updated: system_time(created),
+        ttl: duration(micros(new.ttl)),
+        poll_interval: duration(micros(new.poll_interval)),
         revision: 1,
         asks: Vec::new(),
         outcome: None,
@@ -197,7 +192,7 @@ pub(crate) fn new_task(new: NewTask, created: i64) -> Creation {
 }
 
 /// The result of a commit, from the columns `revision` and `unread`.
-pub(crate) fn committed(mut written: Vec<(i64, i64)>) -> Result<CommitResult, StoreError> {
+pub(crate) fn commit_result(mut written: Vec<(i64, i64)>) -> Result<CommitResult, StoreError> {
     let (revision, unread) = written.pop().ok_or(StoreError::Lost)?;
     Ok(CommitResult {
         revision: revision.unsigned_abs(),
@@ -227,9 +222,8 @@ pub(crate) fn lease((id, fence): (String, i64)) -> Lease {
     }
 }
 
-/// The time of a column.
-fn moment(micros: i64) -> SystemTime {
-    UNIX_EPOCH + length(micros)
+fn system_time(micros: i64) -> SystemTime {
+    UNIX_EPOCH + duration(micros)
 }
 
 fn principal(owner: Option<String>) -> Principal {

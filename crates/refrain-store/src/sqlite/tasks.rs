@@ -6,8 +6,8 @@
 use super::{Result, SqliteStore, now};
 use crate::sql::{
     ClaimRecord, all_bytes, answers_of, bytes_of, claim_columns, column, commit_allowed,
-    commit_growth, insert_task, lease, limit, next_turn, own_bytes, promoted, revisions,
-    set_answered, set_cancelled, set_committed, set_requeued, total_of_task, within_quota,
+    commit_growth, insert_task, lease, next_turn, own_bytes, promoted, revisions, set_answered,
+    set_cancelled, set_committed, set_requeued, total_of_task, within_quota,
 };
 use crate::store::TaskStore;
 use crate::task::{Claim, Commit, Lease, NewTask, Next, SweepCounts, TaskId};
@@ -36,7 +36,7 @@ macro_rules! key {
     };
 }
 
-/// The counts of the asks of the task `$1`. Writers take turns, so that these are current.
+/// The counts of the asks of the task `$1`. They are current, since SQLite has one writer at a time.
 macro_rules! counted_asks {
     () => {
         "(SELECT coalesce(sum(state = 'open'), 0) AS open, coalesce(sum(state = 'answered'), 0) AS unread,
@@ -207,7 +207,7 @@ pub(super) const SPILL: &str = concat!(
     RETURNING 1"
 );
 
-/// The end of this time, as a parameter of [`SPILL`].
+/// The third parameter of [`SPILL`].
 pub(super) fn until(keep: Duration) -> i64 {
     now() + micros(keep)
 }
@@ -257,7 +257,7 @@ impl SqliteStore {
             .bind(id.as_str())
             .bind(owner.id())
             .bind(list(answers.iter().map(pair)))
-            .bind(limit(size))
+            .bind(column(size))
             .bind(column(quota.bytes))
             .bind(column(quota.total_for(owner.id().is_none())))
             .bind(now());
@@ -341,7 +341,7 @@ impl SqliteStore {
         }
         find.push(") OR expires <= ").push_bind(now);
         find.push(") ORDER BY turn, due LIMIT ");
-        find.push_bind(limit(claim.most).min(MAX_CLAIM));
+        find.push_bind(column(claim.most).min(MAX_CLAIM));
         Ok(find.build_query_as().fetch_all(&self.readers).await?)
     }
 

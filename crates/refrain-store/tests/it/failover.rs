@@ -1,9 +1,9 @@
 //! A Postgres server that is replaced by its standby.
 
 use super::postgres::{connect, until};
-use super::support::{create_leased, new_task};
+use super::support::{commit, create_leased, new_task};
 use refrain_store::test_postgres::TestPostgres;
-use refrain_store::{Commit, Next, OpenStoreError, StoreError, StoredStatus, open};
+use refrain_store::{Next, OpenStoreError, StoreError, StoredStatus, open};
 use sqlx::{AssertSqlSafe, Executor};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,10 +48,7 @@ async fn store_follows_a_failover() {
     let cluster = postgres.clone();
     let failed_over = tokio::task::spawn_blocking(move || cluster.fail_over());
     failed_over.await.unwrap().unwrap();
-    let done = Commit {
-        next: Next::Complete(b"r".to_vec()),
-        ..Commit::default()
-    };
+    let done = commit(Next::Complete(b"r".to_vec()));
     until(async || store.commit(&lease, done.clone()).await.ok()).await;
     let row = until(async || elsewhere.find(&lease.task).await.ok()).await;
     assert_eq!(row.unwrap().task.status, StoredStatus::Completed);

@@ -3,11 +3,10 @@
 use super::support::{assert_created, assert_failed, bad_task, create_together, new_task};
 
 mod sqlite {
-    use super::super::sqlite::{connect, open};
+    use super::super::sqlite::{connect, new_file, open};
     use super::*;
     use sqlx::SqliteConnection;
     use std::path::Path;
-    use tempfile::TempDir;
 
     /// The number of commits in the write-ahead log. The last frame of each has the size of the database in its header.
     fn commits(path: &Path) -> usize {
@@ -31,8 +30,7 @@ mod sqlite {
 
     #[tokio::test]
     async fn concurrent_writes_share_commits() {
-        let dir = TempDir::new().unwrap();
-        let path = dir.path().join("refrain.db");
+        let (_dir, path) = new_file();
         let store = open(&path).await;
         let mut other = connect(&path).await;
         let before = commits(&path);
@@ -45,8 +43,7 @@ mod sqlite {
 
     #[tokio::test]
     async fn failing_write_does_not_affect_others() {
-        let dir = TempDir::new().unwrap();
-        let path = dir.path().join("refrain.db");
+        let (_dir, path) = new_file();
         let store = open(&path).await;
         let mut other = connect(&path).await;
         let refuse = "CREATE TRIGGER refuse AFTER INSERT ON refrain_tasks WHEN NEW.tool = 'bad'
@@ -62,8 +59,7 @@ mod sqlite {
 
     #[tokio::test]
     async fn writer_survives_a_failed_commit() {
-        let dir = TempDir::new().unwrap();
-        let path = dir.path().join("refrain.db");
+        let (_dir, path) = new_file();
         let store = open(&path).await;
         let mut other = connect(&path).await;
         let refuse = "CREATE TABLE parent (id INTEGER PRIMARY KEY);
@@ -82,8 +78,7 @@ mod sqlite {
 
     #[tokio::test]
     async fn dropped_write_is_not_applied() {
-        let dir = TempDir::new().unwrap();
-        let path = dir.path().join("refrain.db");
+        let (_dir, path) = new_file();
         let store = open(&path).await;
         let mut other = connect(&path).await;
         run(&mut other, "BEGIN IMMEDIATE").await;
@@ -105,13 +100,11 @@ mod sqlite {
 }
 
 mod postgres {
-    use super::super::postgres::connect;
+    use super::super::postgres::{connect, new_store};
     use super::*;
-    use refrain_store::open;
-    use refrain_store::test_postgres::TestPostgres;
     use sqlx::{Executor, PgConnection};
 
-    /// Locks the tasks until the returned connection runs `COMMIT`.
+    /// Locks the tasks until [`unlock`].
     async fn lock(url: &str) -> PgConnection {
         let mut connection = connect(url).await;
         for statement in ["BEGIN", "LOCK TABLE refrain_tasks IN EXCLUSIVE MODE"] {
@@ -120,15 +113,15 @@ mod postgres {
         connection
     }
 
+    async fn unlock(locked: &mut PgConnection) {
+        locked.execute("COMMIT").await.expect("it unlocks");
+    }
+
     #[tokio::test]
     async fn concurrent_writes_share_commits() {
-        let postgres = TestPostgres::shared().unwrap();
-        let url = postgres.database().await.unwrap();
-        let store = open(&url).await.unwrap();
+        let (_postgres, url, store) = new_store().await;
         let mut locked = lock(&url).await;
-        let release = async || {
-            locked.execute("COMMIT").await.unwrap();
-        };
+        let release = async || unlock(&mut locked).await;
         assert_created(&create_together(&store, (0..20).map(new_task), release).await);
         // The transaction that wrote a row is in its column `xmin`.
         let commits = "SELECT count(DISTINCT xmin::text) FROM refrain_tasks";
@@ -142,16 +135,12 @@ mod postgres {
 
     #[tokio::test]
     async fn failing_write_does_not_affect_others() {
-        let postgres = TestPostgres::shared().unwrap();
-        let url = postgres.database().await.unwrap();
-        let store = open(&url).await.unwrap();
+        let (_postgres, url, store) = new_store().await;
         let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
             CREATE TRIGGER refuse AFTER INSERT ON refrain_tasks FOR EACH ROW WHEN (NEW.tool = 'bad') EXECUTE FUNCTION refuse();";
         connect(&url).await.execute(refuse).await.unwrap();
         let mut locked = lock(&url).await;
-        let release = async || {
-            locked.execute("COMMIT").await.unwrap();
-        };
+        let release = async || unlock(&mut locked).await;
         let tasks = (0..40).map(|id| if id == 30 { bad_task(id) } else { new_task(id) });
         let mut created = create_together(&store, tasks, release).await;
         assert_failed(&created.remove(30));
@@ -160,17 +149,13 @@ mod postgres {
 
     #[tokio::test]
     async fn writer_survives_a_failed_commit() {
-        let postgres = TestPostgres::shared().unwrap();
-        let url = postgres.database().await.unwrap();
-        let store = open(&url).await.unwrap();
+        let (_postgres, url, store) = new_store().await;
         let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
             CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON refrain_tasks DEFERRABLE INITIALLY DEFERRED
             FOR EACH ROW WHEN (NEW.tool = 'bad') EXECUTE FUNCTION refuse();";
         connect(&url).await.execute(refuse).await.unwrap();
         let mut locked = lock(&url).await;
-        let release = async || {
-            locked.execute("COMMIT").await.unwrap();
-        };
+        let release = async || unlock(&mut locked).await;
         let created = create_together(&store, (0..4).map(bad_task), release).await;
         for created in &created {
             assert_failed(created);

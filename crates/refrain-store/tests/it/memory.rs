@@ -1,9 +1,8 @@
 //! The store in memory.
 
-use refrain_core::{FlowId, Principal, Source};
-use refrain_store::{
-    Claim, ClaimedTask, Commit, MemoryStore, NewTask, Next, Store, TaskId, TaskStore, contract,
-};
+use super::support::{claim, commit, new_task};
+use refrain_core::Source;
+use refrain_store::{ClaimedTask, MemoryStore, NewTask, Next, Store, TaskStore, contract};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -37,61 +36,37 @@ impl Source for Clock {
     }
 }
 
-async fn claim(store: &MemoryStore) -> Option<ClaimedTask> {
-    let tools = ["tool".to_owned()];
-    let claim = Claim {
-        worker: "worker",
-        tools: &tools,
-        lease: Duration::from_secs(30),
-        most: 1,
-        except: &[],
-        anonymous: true,
-    };
-    store.claim(claim).await.expect("it answers").pop()
+async fn claim_one(store: &MemoryStore) -> Option<ClaimedTask> {
+    claim(store, Duration::from_secs(30)).await.pop()
 }
 
 #[tokio::test]
-async fn memory_store_uses_the_given_clock() {
+async fn memory_store_uses_the_clock_of_its_source() {
     let clock = Arc::new(Clock(AtomicU64::new(1_000)));
     let store = MemoryStore::with_source(clock.clone());
     let new = NewTask {
-        id: TaskId::new([1; 24]),
-        flow: FlowId::from_bytes([1; 16]),
-        owner: Principal::anonymous(),
-        account: Principal::anonymous(),
-        tool: "tool".to_owned(),
-        call: Vec::new(),
-        journal: Vec::new(),
-        status_message: None,
         ttl: Duration::from_secs(1_000),
-        poll_interval: Duration::from_secs(1),
-        claimed: None,
+        ..new_task(1)
     };
     store.create(new).await.unwrap();
-    assert_eq!(claim(&store).await.unwrap().attempt, 1);
+    assert_eq!(claim_one(&store).await.unwrap().attempt, 1);
     clock.0.store(1_029, Ordering::SeqCst);
-    assert!(claim(&store).await.is_none(), "the lease is held");
+    assert!(claim_one(&store).await.is_none(), "the lease is held");
     clock.0.store(1_030, Ordering::SeqCst);
-    let claimed = claim(&store).await.unwrap();
+    let claimed = claim_one(&store).await.unwrap();
     assert_eq!(claimed.attempt, 2);
     assert_eq!(claimed.left, Duration::from_secs(970));
-    let suspension = Commit {
-        next: Next::Suspend(Some(Duration::from_secs(100))),
-        ..Commit::default()
-    };
+    let suspension = commit(Next::Suspend(Some(Duration::from_secs(100))));
     store.commit(&claimed.lease, suspension).await.unwrap();
     clock.0.store(1_129, Ordering::SeqCst);
-    assert!(claim(&store).await.is_none(), "the task is suspended");
+    assert!(claim_one(&store).await.is_none(), "the task is suspended");
     clock.0.store(1_130, Ordering::SeqCst);
-    let lease = claim(&store).await.unwrap().lease;
-    let suspension = Commit {
-        next: Next::Suspend(None),
-        ..Commit::default()
-    };
+    let lease = claim_one(&store).await.unwrap().lease;
+    let suspension = commit(Next::Suspend(None));
     store.commit(&lease, suspension).await.unwrap();
     clock.0.store(1_999, Ordering::SeqCst);
-    assert!(claim(&store).await.is_none(), "it waits for an answer");
+    assert!(claim_one(&store).await.is_none(), "it waits for an answer");
     clock.0.store(2_000, Ordering::SeqCst);
-    let last = claim(&store).await.unwrap();
-    assert_eq!(last.left, Duration::ZERO, "its life is over");
+    let last = claim_one(&store).await.unwrap();
+    assert_eq!(last.left, Duration::ZERO, "it has expired");
 }

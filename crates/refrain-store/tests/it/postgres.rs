@@ -1,14 +1,14 @@
 //! The store in Postgres: contract, fleets, restarts, lost connections.
 
 use super::support::{
-    HOUR, UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_failed,
-    assert_late_failures_are_reported, assert_unavailable, create_leased, new_task,
+    HOUR, UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_created, assert_failed,
+    assert_late_failures_are_reported, assert_newer_schema, assert_unavailable, claim, commit,
+    create_leased, new_task,
 };
 use refrain_core::Principal;
 use refrain_store::test_postgres::TestPostgres;
 use refrain_store::{
-    Claim, Commit, Creation, Hint, NewTask, Next, OpenStoreError, PgStore, StoredStatus, contract,
-    open,
+    Commit, Creation, Hint, NewTask, Next, PgStore, Store, StoredStatus, contract, open,
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use std::sync::Arc;
@@ -25,6 +25,20 @@ pub(crate) async fn connect(url: &str) -> PgConnection {
     PgConnection::connect(url).await.expect("it connects")
 }
 
+/// A new database, and its server.
+async fn new_database() -> (Arc<TestPostgres>, String) {
+    let postgres = TestPostgres::shared().expect("a Postgres server");
+    let url = postgres.database().await.expect("a database");
+    (postgres, url)
+}
+
+/// A store in a new database.
+pub(crate) async fn new_store() -> (Arc<TestPostgres>, String, Arc<dyn Store>) {
+    let (postgres, url) = new_database().await;
+    let store = open(&url).await.expect("it opens");
+    (postgres, url, store)
+}
+
 /// Creates a schema in this database, which is faster than a new database, and returns its URL.
 async fn schema(url: &str) -> String {
     static SCHEMAS: AtomicU32 = AtomicU32::new(0);
@@ -38,29 +52,27 @@ async fn schema(url: &str) -> String {
 
 /// Repeats `attempt` until it returns a value.
 pub(crate) async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
-    let trying = async {
+    let attempts = async {
         loop {
-            if let Some(done) = attempt().await {
-                return done;
+            if let Some(value) = attempt().await {
+                return value;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let done = tokio::time::timeout(PATIENCE, trying).await;
-    done.expect("it is done in time")
+    let value = tokio::time::timeout(PATIENCE, attempts).await;
+    value.expect("the attempt succeeds in time")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn postgres_store_fulfils_the_contract() {
-    let postgres = TestPostgres::shared().unwrap();
-    let url = postgres.database().await.unwrap();
+    let (_postgres, url) = new_database().await;
     contract::all(async || open(&schema(&url).await).await.unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn shared_postgres_store_fulfils_the_contract() {
-    let postgres = TestPostgres::shared().unwrap();
-    let database = postgres.database().await.unwrap();
+    let (_postgres, database) = new_database().await;
     contract::shared(async || {
         let url = schema(&database).await;
         (open(&url).await.unwrap(), open(&url).await.unwrap())
@@ -70,14 +82,12 @@ async fn shared_postgres_store_fulfils_the_contract() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn concurrent_opens_of_a_new_database_succeed() {
-    let postgres = TestPostgres::shared().unwrap();
-    let url = postgres.database().await.unwrap();
+    let (_postgres, url) = new_database().await;
     let openers = (0..8).map(|id| {
         let url = url.clone();
         tokio::spawn(async move {
             let store = open(&url).await.expect("it opens");
-            let made = store.create(new_task(id)).await;
-            assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
+            assert_created(&[store.create(new_task(id)).await]);
         })
     });
     let openers: Vec<_> = openers.collect();
@@ -93,11 +103,9 @@ async fn concurrent_opens_of_a_new_database_succeed() {
 
 #[tokio::test]
 async fn earlier_version_is_upgraded() {
-    let postgres = TestPostgres::shared().unwrap();
-    let url = postgres.database().await.unwrap();
+    let (_postgres, url) = new_database().await;
     let task = new_task(1);
-    let made = open(&url).await.unwrap().create(task.clone()).await;
-    assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
+    assert_created(&[open(&url).await.unwrap().create(task.clone()).await]);
     // The state after version 2.
     let mut connection = connect(&url).await;
     let notes = "CREATE TABLE refrain_notes (session TEXT, name TEXT, value BYTEA, until BIGINT, PRIMARY KEY (session, name))";
@@ -127,30 +135,18 @@ async fn earlier_version_is_upgraded() {
 
 #[tokio::test]
 async fn newer_schema_is_not_changed() {
-    let postgres = TestPostgres::shared().unwrap();
-    let url = postgres.database().await.unwrap();
+    let (_postgres, url) = new_database().await;
     drop(open(&url).await.unwrap());
     sqlx::query("INSERT INTO refrain_schema (version) VALUES (99)")
         .execute(&mut connect(&url).await)
         .await
         .unwrap();
-    let error = PgStore::open(&url).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            OpenStoreError::Newer {
-                found: 99,
-                known: 6
-            }
-        ),
-        "{error}"
-    );
+    assert_newer_schema(&PgStore::open(&url).await.unwrap_err());
 }
 
 #[tokio::test]
 async fn hint_reaches_other_instances() {
-    let postgres = TestPostgres::shared().unwrap();
-    let url = postgres.database().await.unwrap();
+    let (_postgres, url) = new_database().await;
     let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
     let mut hints = other.hints();
     let task = new_task(1).id;
@@ -166,46 +162,43 @@ async fn hint_reaches_other_instances() {
 
 #[tokio::test]
 async fn hint_is_received_once_by_every_instance() {
-    let postgres = TestPostgres::shared().unwrap();
-    let url = postgres.database().await.unwrap();
+    let (_postgres, url) = new_database().await;
     let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
     let (mut here, mut elsewhere) = (one.hints(), other.hints());
     let lease = create_leased(&*one, 1).await;
-    let said = |text: &str| Commit {
+    let status = |text: &str| Commit {
         status_message: Some(text.to_owned()),
         ..Commit::default()
     };
-    one.commit(&lease, said("first")).await.unwrap();
-    one.commit(&lease, said("second")).await.unwrap();
+    one.commit(&lease, status("first")).await.unwrap();
+    one.commit(&lease, status("second")).await.unwrap();
     let hint = |own| Hint {
         task: lease.task.clone(),
         due: false,
         own,
     };
-    let heard = async |hints: &mut Receiver<Hint>| {
+    let receive = async |hints: &mut Receiver<Hint>| {
         let hint = tokio::time::timeout(PATIENCE, hints.recv()).await;
         hint.expect("it comes in time").unwrap()
     };
-    assert_eq!(heard(&mut elsewhere).await, hint(true));
-    assert_eq!(heard(&mut elsewhere).await, hint(true));
+    assert_eq!(receive(&mut elsewhere).await, hint(true));
+    assert_eq!(receive(&mut elsewhere).await, hint(true));
     // Hints arrive in order, so duplicates of the first two would have arrived by now.
     other
         .cancel(&lease.task, &Principal::anonymous())
         .await
         .unwrap();
     for own in [true, true, false] {
-        assert_eq!(heard(&mut here).await, hint(own));
+        assert_eq!(receive(&mut here).await, hint(own));
     }
-    assert_eq!(heard(&mut elsewhere).await, hint(false));
+    assert_eq!(receive(&mut elsewhere).await, hint(false));
 }
 
 /// A commit that waits for an answer to the same task must see the answer afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answer_written_during_a_commit_is_not_lost() {
-    let postgres = TestPostgres::shared().unwrap();
-    let url = postgres.database().await.unwrap();
-    let store = open(&url).await.unwrap();
-    for (id, set_down) in [
+    let (_postgres, url, store) = new_store().await;
+    for (id, suspend) in [
         (1, Commit::default()),
         (
             2,
@@ -242,19 +235,19 @@ async fn answer_written_during_a_commit_is_not_lost() {
             .unwrap();
         let committing = {
             let (store, lease) = (store.clone(), lease.clone());
-            let set_down = Commit {
+            let suspend = Commit {
                 next: Next::Suspend(None),
-                ..set_down
+                ..suspend
             };
-            tokio::spawn(async move { store.commit(&lease, set_down).await })
+            tokio::spawn(async move { store.commit(&lease, suspend).await })
         };
-        let mut looking = connect(&url).await;
+        let mut observer = connect(&url).await;
         until(async || {
             let waits: bool = sqlx::query_scalar(
                 "SELECT EXISTS (SELECT 1 FROM pg_stat_activity \
                  WHERE wait_event_type = 'Lock' AND datname = current_database())",
             )
-            .fetch_one(&mut looking)
+            .fetch_one(&mut observer)
             .await
             .unwrap();
             waits.then_some(())
@@ -262,17 +255,8 @@ async fn answer_written_during_a_commit_is_not_lost() {
         .await;
         answer.commit().await.unwrap();
         let committed = committing.await.unwrap().unwrap();
-        assert!(committed.answers, "the worker hears of it");
-        let tools = ["tool".to_owned()];
-        let claim = Claim {
-            worker: "w",
-            tools: &tools,
-            lease: HOUR,
-            most: 10,
-            except: &[],
-            anonymous: true,
-        };
-        let claimed = store.claim(claim).await.unwrap();
+        assert!(committed.answers, "the worker sees the answer");
+        let claimed = claim(&*store, HOUR).await;
         assert_eq!(claimed.len(), 1, "and the task is due");
         assert_eq!(claimed[0].answers[0], ("a".to_owned(), b"1".to_vec()));
     }
@@ -282,7 +266,7 @@ async fn answer_written_during_a_commit_is_not_lost() {
 async fn store_works_after_a_server_restart() {
     let postgres = TestPostgres::start().unwrap();
     if !postgres.can_stop() {
-        println!("skipped: the Postgres that was named is not ours to stop");
+        println!("skipped: the server in REFRAIN_TEST_POSTGRES cannot be stopped");
         return;
     }
     let url = postgres.database().await.unwrap();
@@ -294,10 +278,7 @@ async fn store_works_after_a_server_restart() {
     let created = until(async || store.create(new_task(3)).await.ok()).await;
     assert!(matches!(created, Creation::New(..)), "{created:?}");
     // The task and the lease are still valid.
-    let done = Commit {
-        next: Next::Complete(b"r".to_vec()),
-        ..Commit::default()
-    };
+    let done = commit(Next::Complete(b"r".to_vec()));
     until(async || store.commit(&lease, done.clone()).await.ok()).await;
     let row = until(async || store.find(&lease.task).await.ok()).await;
     assert_eq!(row.unwrap().task.status, StoredStatus::Completed);
@@ -314,44 +295,44 @@ async fn store_works_after_a_server_restart() {
     .unwrap();
 }
 
-/// A proxy to the server that can delay bytes.
-struct Wire {
+/// A proxy to the server that can hold back bytes.
+struct DelayProxy {
     url: String,
-    cut: Arc<AtomicBool>,
+    paused: Arc<AtomicBool>,
 }
 
-impl Wire {
-    async fn to(url: &str) -> Self {
+impl DelayProxy {
+    async fn start(url: &str) -> Self {
         let (before, server) = url.split_once('@').expect("a user");
         let (server, after) = server.split_once('/').expect("a database");
         let listener = TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("a port is free");
-        let place = listener.local_addr().expect("it has one");
-        let url = format!("{before}@{place}/{after}");
-        let cut = Arc::new(AtomicBool::new(false));
-        let (server, held) = (server.to_owned(), cut.clone());
+        let address = listener.local_addr().expect("an address");
+        let url = format!("{before}@{address}/{after}");
+        let paused = Arc::new(AtomicBool::new(false));
+        let (server, shared) = (server.to_owned(), paused.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(&server).await;
                 let server = server.expect("the server is there");
                 let (client_in, client_out) = client.into_split();
                 let (server_in, server_out) = server.into_split();
-                tokio::spawn(carry(client_in, server_out, held.clone()));
-                tokio::spawn(carry(server_in, client_out, held.clone()));
+                tokio::spawn(copy_bytes(client_in, server_out, shared.clone()));
+                tokio::spawn(copy_bytes(server_in, client_out, shared.clone()));
             }
         });
-        Self { url, cut }
+        Self { url, paused }
     }
 }
 
-async fn carry(
+async fn copy_bytes(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,
-    cut: Arc<AtomicBool>,
+    paused: Arc<AtomicBool>,
 ) {
     let mut bytes = [0; 8192];
     while let Ok(1..) = from.peek(&mut bytes).await {
-        while cut.load(Ordering::SeqCst) {
+        while paused.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let Ok(read) = from.read(&mut bytes).await else {
@@ -365,10 +346,9 @@ async fn carry(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_connection_is_unavailable_and_does_not_hang() {
-    let postgres = TestPostgres::shared().unwrap();
-    let url = postgres.database().await.unwrap();
-    let wire = Wire::to(&url).await;
-    let store = open(&wire.url).await.unwrap();
+    let (_postgres, url) = new_database().await;
+    let proxy = DelayProxy::start(&url).await;
+    let store = open(&proxy.url).await.unwrap();
     let lease = create_leased(&*store, 1).await;
     let journal = |text: &str| Commit {
         journal: Some(text.as_bytes().to_vec()),
@@ -376,20 +356,20 @@ async fn lost_connection_is_unavailable_and_does_not_hang() {
     };
     // The statement is prepared then, and is sent in one piece the next time.
     store.commit(&lease, journal("first")).await.unwrap();
-    let mut looking = connect(&url).await;
+    let mut observer = connect(&url).await;
     // The other connection listens. It is recognised by its last statement, which may take a moment.
-    let held_up: Vec<i32> = until(async || {
+    let backends: Vec<i32> = until(async || {
         let others = sqlx::query_scalar(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
              AND pid <> pg_backend_pid() AND query NOT LIKE 'LISTEN%'",
         );
-        let others: Vec<i32> = others.fetch_all(&mut looking).await.unwrap();
+        let others: Vec<i32> = others.fetch_all(&mut observer).await.unwrap();
         (others.len() == 1).then_some(others)
     })
     .await;
-    wire.cut.store(true, Ordering::SeqCst);
+    proxy.paused.store(true, Ordering::SeqCst);
     let calls = async {
-        assert_unavailable(&store.commit(&lease, journal("held up")).await);
+        assert_unavailable(&store.commit(&lease, journal("delayed")).await);
         assert_unavailable(&store.create(new_task(2)).await);
     };
     let ended = tokio::time::timeout(PATIENCE, calls).await;
@@ -397,53 +377,45 @@ async fn lost_connection_is_unavailable_and_does_not_hang() {
     // Another commit replaces it before it reaches the server.
     let direct = open(&url).await.unwrap();
     direct.commit(&lease, journal("newer")).await.unwrap();
-    wire.cut.store(false, Ordering::SeqCst);
+    proxy.paused.store(false, Ordering::SeqCst);
     until(async || {
         let gone = "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = ANY($1))";
-        let gone = sqlx::query_scalar(gone).bind(&held_up);
-        let gone: bool = gone.fetch_one(&mut looking).await.unwrap();
+        let gone = sqlx::query_scalar(gone).bind(&backends);
+        let gone: bool = gone.fetch_one(&mut observer).await.unwrap();
         gone.then_some(())
     })
     .await;
     until(async || store.find(&lease.task).await.ok()).await;
-    let hand_on = Commit {
-        next: Next::HandOn,
-        ..Commit::default()
-    };
-    direct.commit(&lease, hand_on).await.unwrap();
-    let tools = ["tool".to_owned()];
-    let claim = Claim {
-        worker: "w",
-        tools: &tools,
-        lease: HOUR,
-        most: 10,
-        except: &[],
-        anonymous: true,
-    };
-    let claimed = direct.claim(claim).await.unwrap();
+    direct.commit(&lease, commit(Next::HandOn)).await.unwrap();
+    let claimed = claim(&*direct, HOUR).await;
     let claimed = claimed.iter().find(|one| one.lease.task == lease.task);
     assert_eq!(claimed.unwrap().journal, b"newer");
 }
 
 #[tokio::test]
 async fn too_long_indexed_value_is_rejected() {
-    let postgres = TestPostgres::shared().unwrap();
-    let store = open(&postgres.database().await.unwrap()).await.unwrap();
+    let (_postgres, _, store) = new_store().await;
     let lease = create_leased(&*store, 1).await;
     let long = "k".repeat(5000);
     let publish = Commit {
         publish: vec![(long.clone(), b"?".to_vec())],
         ..Commit::default()
     };
-    let refused = store.commit(&lease, publish).await.unwrap_err();
-    let said = refused.to_string();
-    assert!(said.contains("ask key too long: 5000 bytes"), "{said}");
+    let error = store.commit(&lease, publish).await.unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.contains("ask key too long: 5000 bytes"),
+        "{message}"
+    );
     let owned = NewTask {
         owner: Principal::new(long.clone()),
         ..new_task(2)
     };
-    let said = store.create(owned).await.unwrap_err().to_string();
-    assert!(said.contains("task owner too long: 5000 bytes"), "{said}");
+    let message = store.create(owned).await.unwrap_err().to_string();
+    assert!(
+        message.contains("task owner too long: 5000 bytes"),
+        "{message}"
+    );
     // Looking up a value that is too long finds nothing.
     let owner = Principal::anonymous();
     let answer = vec![(long.clone(), b"1".to_vec())];
@@ -453,15 +425,14 @@ async fn too_long_indexed_value_is_rejected() {
 
 #[tokio::test]
 async fn errors_do_not_contain_the_password() {
-    let postgres = TestPostgres::shared().unwrap();
-    let url = postgres.database().await.unwrap();
+    let (postgres, url) = new_database().await;
     let store = PgStore::open(&url).await.unwrap();
-    let said = format!("{store:?} {postgres:?}");
+    let text = format!("{store:?} {postgres:?}");
     let secret = url.split(['/', '@']).nth(2).unwrap().split_once(':');
-    assert!(secret.is_none_or(|(_, secret)| !said.contains(secret)));
-    let place = url.split_once('@').unwrap().1;
+    assert!(secret.is_none_or(|(_, secret)| !text.contains(secret)));
+    let address = url.split_once('@').unwrap().1;
     for url in [
-        format!("postgres://refrain:hunter2@{place}"),
+        format!("postgres://refrain:hunter2@{address}"),
         "postgres://refrain:hunter2@127.0.0.1:1/x".to_owned(),
         "postgres://refrain:pass?sslmode=hunter2@127.0.0.1/x".to_owned(),
         "postgres://refrain:hunter2@127.0.0.1:port/x".to_owned(),
@@ -470,17 +441,15 @@ async fn errors_do_not_contain_the_password() {
         let Err(error) = open(&url).await else {
             panic!("{url} was opened");
         };
-        let said = format!("{error} {error:?}");
-        assert!(!said.contains("hunter2"), "{said}");
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains("hunter2"), "{text}");
     }
 }
 
 /// A transaction may fail at its commit, after all rows were sent.
 #[tokio::test]
 async fn failure_at_commit_is_reported() {
-    let postgres = TestPostgres::shared().unwrap();
-    let url = postgres.database().await.unwrap();
-    let store = open(&url).await.unwrap();
+    let (_postgres, url, store) = new_store().await;
     let lease = create_leased(&*store, 1).await;
     let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
         CREATE CONSTRAINT TRIGGER refuse AFTER INSERT OR UPDATE ON refrain_tasks
@@ -498,9 +467,7 @@ async fn failure_at_commit_is_reported() {
 /// With 100,000 tasks that wait for an answer and 100,000 ready tasks, a claim reads only the tasks that it takes.
 #[tokio::test]
 async fn claim_does_not_read_waiting_tasks() {
-    let postgres = TestPostgres::shared().unwrap();
-    let url = postgres.database().await.unwrap();
-    let store = open(&url).await.unwrap();
+    let (_postgres, url, store) = new_store().await;
     let mut connection = connect(&url).await;
     let uncounted = "ALTER TABLE refrain_tasks DISABLE TRIGGER refrain_count";
     connection.execute(uncounted).await.unwrap();

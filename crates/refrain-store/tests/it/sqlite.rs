@@ -1,15 +1,23 @@
 //! The store in a SQLite file: contract, sharing, locking.
 
 use super::support::{
-    UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_late_failures_are_reported,
-    assert_unavailable, create_leased, new_task,
+    UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_created,
+    assert_late_failures_are_reported, assert_newer_schema, assert_unavailable, create_leased,
+    new_task,
 };
 use refrain_store::{Creation, OpenStoreError, SqliteStore, Store, StoreError, contract};
 use sqlx::{Connection, SqliteConnection};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
+
+/// The path of a store in a new directory, which is deleted when it is dropped.
+pub(crate) fn new_file() -> (TempDir, PathBuf) {
+    let dir = TempDir::new().expect("a directory");
+    let path = dir.path().join("refrain.db");
+    (dir, path)
+}
 
 pub(crate) async fn open(path: &Path) -> Arc<dyn Store> {
     Arc::new(SqliteStore::open(path).await.expect("it opens"))
@@ -46,11 +54,9 @@ async fn shared_sqlite_store_fulfils_the_contract() {
 
 #[tokio::test]
 async fn task_survives_a_restart() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("refrain.db");
+    let (_dir, path) = new_file();
     let task = new_task(1);
-    let made = open(&path).await.create(task.clone()).await;
-    assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
+    assert_created(&[open(&path).await.create(task.clone()).await]);
     let again = open(&path).await;
     let found = again.get(&task.id, &task.owner).await.unwrap();
     assert_eq!(found.unwrap().id, task.id);
@@ -58,11 +64,9 @@ async fn task_survives_a_restart() {
 
 #[tokio::test]
 async fn earlier_version_is_upgraded() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("refrain.db");
+    let (_dir, path) = new_file();
     let task = new_task(1);
-    let made = open(&path).await.create(task.clone()).await;
-    assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
+    assert_created(&[open(&path).await.create(task.clone()).await]);
     // The state after version 2.
     let mut connection = connect(&path).await;
     for statement in [
@@ -98,14 +102,12 @@ async fn earlier_version_is_upgraded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn concurrent_opens_of_a_new_file_succeed() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("refrain.db");
+    let (_dir, path) = new_file();
     let openers = (0..8).map(|id| {
         let path = path.clone();
         tokio::spawn(async move {
             let store = open(&path).await;
-            let made = store.create(new_task(id)).await;
-            assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
+            assert_created(&[store.create(new_task(id)).await]);
         })
     });
     let openers: Vec<_> = openers.collect();
@@ -126,34 +128,20 @@ async fn concurrent_opens_of_a_new_file_succeed() {
 
 #[tokio::test]
 async fn newer_schema_is_not_changed() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("refrain.db");
+    let (_dir, path) = new_file();
     drop(open(&path).await);
     sqlx::query("INSERT INTO refrain_schema (version) VALUES (99)")
         .execute(&mut connect(&path).await)
         .await
         .unwrap();
-    let error = SqliteStore::open(&path).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            OpenStoreError::Newer {
-                found: 99,
-                known: 6
-            }
-        ),
-        "{error}"
-    );
-    let said = error.to_string();
-    assert!(said.contains("version 99"), "{said}");
+    assert_newer_schema(&SqliteStore::open(&path).await.unwrap_err());
 }
 
 #[cfg(unix)]
 #[tokio::test]
 async fn new_file_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("refrain.db");
+    let (dir, path) = new_file();
     let store = open(&path).await;
     store.create(new_task(1)).await.unwrap();
     let mut files = 0;
@@ -163,13 +151,12 @@ async fn new_file_is_readable_by_its_owner_only() {
         assert_eq!(mode, 0o600, "{:?}", entry.file_name());
         files += 1;
     }
-    assert!(files >= 2, "the log of what was written is beside it");
+    assert!(files >= 2, "the write-ahead log is a second file");
 }
 
 #[tokio::test]
 async fn locked_file_is_unavailable_and_does_not_hang() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("refrain.db");
+    let (_dir, path) = new_file();
     let store = open(&path).await;
     let mut other = connect(&path).await;
     sqlx::query("BEGIN IMMEDIATE")
@@ -178,10 +165,9 @@ async fn locked_file_is_unavailable_and_does_not_hang() {
         .unwrap();
     assert_unavailable(&store.create(new_task(1)).await);
     let read = store.find(&new_task(1).id).await;
-    assert!(matches!(read, Ok(None)), "reading goes on: {read:?}");
+    assert!(matches!(read, Ok(None)), "reads still succeed: {read:?}");
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
-    let made = store.create(new_task(2)).await;
-    assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
+    assert_created(&[store.create(new_task(2)).await]);
     // The failed operation may have been applied after the other ended. It is safe to repeat it.
     let again = store.create(new_task(1)).await.unwrap();
     let (Creation::New(task, _) | Creation::Existing(task)) = again;
@@ -203,15 +189,14 @@ async fn file_that_is_not_a_database_is_rejected() {
         "{error}"
     );
     let missing = dir.path().join("missing").join("refrain.db");
-    let said = SqliteStore::open(&missing).await.unwrap_err().to_string();
-    assert!(said.starts_with("could not create"), "{said}");
+    let message = SqliteStore::open(&missing).await.unwrap_err().to_string();
+    assert!(message.starts_with("could not create"), "{message}");
 }
 
 /// A transaction may fail at its commit, after all rows were read.
 #[tokio::test]
 async fn failure_at_commit_is_reported() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("refrain.db");
+    let (_dir, path) = new_file();
     let store = open(&path).await;
     let lease = create_leased(&*store, 1).await;
     let refuse = "CREATE TABLE parent (id INTEGER PRIMARY KEY);
@@ -231,8 +216,7 @@ async fn failure_at_commit_is_reported() {
 /// Checks the query plan of the query that workers run most.
 #[tokio::test]
 async fn claim_does_not_read_waiting_tasks() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("refrain.db");
+    let (_dir, path) = new_file();
     drop(open(&path).await);
     let plan: Vec<(i64, i64, i64, String)> = sqlx::query_as(
         "EXPLAIN QUERY PLAN SELECT id, turn FROM refrain_tasks WHERE turn IS NOT NULL AND due <= ?1 \

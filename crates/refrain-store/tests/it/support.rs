@@ -2,7 +2,8 @@
 
 use refrain_core::{FlowId, Principal};
 use refrain_store::{
-    Claim, Commit, Creation, Lease, NewTask, Next, Quota, Store, StoreError, TaskId,
+    Claim, ClaimedTask, Commit, Creation, Lease, NewTask, Next, OpenStoreError, Quota, Store,
+    StoreError, TaskId, TaskStore,
 };
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ pub(crate) async fn create_leased(store: &dyn Store, id: u8) -> Lease {
     };
     match store.create(new).await {
         Ok(Creation::New(_, Some(lease))) => lease,
-        other => panic!("no lease was given: {other:?}"),
+        result => panic!("no lease was granted: {result:?}"),
     }
 }
 
@@ -67,31 +68,50 @@ pub(crate) fn assert_unavailable<T: Debug>(done: &Result<T, StoreError>) {
 /// Writes to a store whose transactions fail at their commit, and checks that each write reports it.
 pub(crate) async fn assert_late_failures_are_reported(store: &dyn Store, lease: &Lease) {
     for next in [Next::Keep, Next::HandOn, Next::Complete(Vec::new())] {
-        let commit = Commit {
-            next,
-            ..Commit::default()
-        };
-        assert_failed(&store.commit(lease, commit.clone()).await);
+        assert_failed(&store.commit(lease, commit(next.clone())).await);
         let asks = Commit {
             publish: vec![("a".to_owned(), b"?".to_vec())],
-            ..commit
+            ..commit(next)
         };
         assert_failed(&store.commit(lease, asks).await);
     }
     assert_failed(&store.create(new_task(2)).await);
 }
 
-/// Claims the only task that is due.
-pub(crate) async fn assert_claimable(store: &dyn Store, id: &TaskId) {
+/// An empty commit with this continuation.
+pub(crate) fn commit(next: Next) -> Commit {
+    Commit {
+        next,
+        ..Commit::default()
+    }
+}
+
+/// Checks the error of opening a store whose schema has version 99.
+#[track_caller]
+pub(crate) fn assert_newer_schema(error: &OpenStoreError) {
+    let OpenStoreError::Newer { found, known } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!((*found, *known), (99, 6));
+    assert!(error.to_string().contains("version 99"), "{error}");
+}
+
+/// Claims all tasks that are due.
+pub(crate) async fn claim(store: &(impl TaskStore + ?Sized), lease: Duration) -> Vec<ClaimedTask> {
     let claim = Claim {
         worker: "worker",
         tools: &["tool".to_owned()],
-        lease: HOUR,
+        lease,
         most: 10,
         except: &[],
         anonymous: true,
     };
-    let claimed = store.claim(claim).await.expect("the store claims");
+    store.claim(claim).await.expect("no error")
+}
+
+/// Claims the only task that is due.
+pub(crate) async fn assert_claimable(store: &dyn Store, id: &TaskId) {
+    let claimed = claim(store, HOUR).await;
     assert_eq!(claimed.len(), 1);
     assert_eq!(claimed[0].lease.task, *id);
 }
@@ -102,8 +122,7 @@ pub(crate) async fn assert_counted(store: &dyn Store, limit: u64) {
         tasks: limit,
         ..Quota::default()
     });
-    let created = store.create(new_task(201)).await;
-    assert!(matches!(created, Ok(Creation::New(..))), "{created:?}");
+    assert_created(&[store.create(new_task(201)).await]);
     let rejected = store.create(new_task(202)).await;
     assert!(
         matches!(rejected, Err(StoreError::Quota(_))),
@@ -145,6 +164,6 @@ pub(crate) async fn create_together(
 
 #[track_caller]
 pub(crate) fn assert_created(created: &[Result<Creation, StoreError>]) {
-    let new = |it: &Result<_, _>| matches!(it, Ok(Creation::New(..)));
-    assert!(created.iter().all(new), "{created:?}");
+    let is_new = |created: &Result<_, _>| matches!(created, Ok(Creation::New(..)));
+    assert!(created.iter().all(is_new), "{created:?}");
 }

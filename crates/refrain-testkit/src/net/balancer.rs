@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-const CHECK_EVERY: Duration = Duration::from_millis(20);
+const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
 const BAD_GATEWAY: &[u8] =
     b"HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\ncontent-length: 20\r\n\r\nno instance is ready";
@@ -108,7 +108,7 @@ async fn probe(ring: Arc<Ring>) {
             backend.ready.store(ready, Ordering::Release);
         });
         futures_util::future::join_all(probes).await;
-        tokio::time::sleep(CHECK_EVERY).await;
+        tokio::time::sleep(PROBE_INTERVAL).await;
     }
 }
 

@@ -16,7 +16,7 @@ impl Certificate {
     pub fn new(dir: &Path, name: &str, host: &str) -> Self {
         let file = |ending: &str| dir.join(format!("{name}.{ending}"));
         let config = file("cnf");
-        let made = Self {
+        let certificate = Self {
             cert: file("cert.pem"),
             key: file("key.pem"),
             both: file("both.pem"),
@@ -31,14 +31,14 @@ impl Certificate {
             .args(["req", "-x509", "-nodes", "-days", "30", "-newkey", "ec"])
             .args(["-pkeyopt", "ec_paramgen_curve:prime256v1"])
             .args(["-config".as_ref(), config.as_os_str()])
-            .args(["-keyout".as_ref(), made.key.as_os_str()])
-            .args(["-out".as_ref(), made.cert.as_os_str()])
+            .args(["-keyout".as_ref(), certificate.key.as_os_str()])
+            .args(["-out".as_ref(), certificate.cert.as_os_str()])
             .output()
             .expect("openssl can be started");
         assert!(output.status.success(), "{output:?}");
-        let both = made.cert_pem() + &made.key_pem();
-        std::fs::write(&made.both, both).expect("a file in the directory");
-        made
+        let both = certificate.cert_pem() + &certificate.key_pem();
+        std::fs::write(&certificate.both, both).expect("a file in the directory");
+        certificate
     }
 
     pub fn cert_pem(&self) -> String {

@@ -1,4 +1,4 @@
-//! An MCP server that answers each request as a closure says, and records what it received.
+//! An MCP server whose responses come from a closure. It records the requests.
 
 use super::http_server::{Answer, Body, respond_events, serve_http};
 use super::{listen, until, url_of};
@@ -160,7 +160,7 @@ impl Events {
         self.event(&format!("data: {message}"));
     }
 
-    /// Sends an event as it is.
+    /// Sends the text of an event unchanged.
     pub fn event(&self, event: &str) {
         self.send(Ok(format!("{event}\n\n")));
     }
@@ -240,7 +240,7 @@ impl FakeServer {
             url: url_of(&listener),
             received: Arc::default(),
         };
-        let own = server.clone();
+        let fake = server.clone();
         serve_http(listener, None, move |request| {
             let (head, body) = request.into_parts();
             let params = head.uri.query().map_or(&body[..], str::as_bytes);
@@ -251,8 +251,8 @@ impl FakeServer {
                 params: form_urlencoded::parse(params).into_owned().collect(),
                 message: serde_json::from_slice(&body).unwrap_or_default(),
             };
-            own.received.lock().push(request.clone());
-            let respond = respond(&request, &own);
+            fake.received.lock().push(request.clone());
+            let respond = respond(&request, &fake);
             async move { respond.into_response(&request).await }
         });
         server
@@ -279,7 +279,10 @@ impl FakeServer {
 
     pub fn requests(&self, method: &str) -> Vec<Value> {
         let requests = self.received(|request| request.method() == method);
-        requests.into_iter().map(|one| one.message).collect()
+        requests
+            .into_iter()
+            .map(|request| request.message)
+            .collect()
     }
 
     pub fn count(&self, method: &str) -> usize {
@@ -298,7 +301,7 @@ impl FakeServer {
     }
 }
 
-/// How a server of a legacy revision answers everything but calls.
+/// The response of a legacy server to a request that is not a call.
 pub fn legacy_greeting(
     request: &Received,
     version: &str,

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Sends a request on a new connection and returns the response, or an error if the server goes away.
+/// Sends a request on a new connection and returns the response, or an error if the connection fails.
 pub async fn try_send(address: SocketAddr, request: &Request) -> io::Result<Response> {
     Connection::begin(address, request).await?.whole().await
 }
@@ -31,7 +31,7 @@ pub async fn status_of(address: SocketAddr, path: &str) -> io::Result<u16> {
     Ok(try_send(address, &Request::get(path)).await?.status)
 }
 
-/// The body of a GET that is answered with 200, or an error if the server goes away.
+/// The body of a GET that is answered with 200, or an error if the connection fails.
 pub async fn page_of(address: SocketAddr, path: &str) -> io::Result<String> {
     let response = try_send(address, &Request::get(path)).await?;
     assert_eq!(response.status, 200, "{path}");
@@ -235,8 +235,8 @@ impl Connection {
 
 impl Response {
     pub fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
+        let header = self.headers.iter().find(|(header, _)| header == name);
+        header.map(|(_, value)| value.as_str())
     }
 
     pub fn text(&self) -> String {

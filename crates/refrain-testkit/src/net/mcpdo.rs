@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 /// The name of the connection, unless a test names another one.
 const CONNECTION: &str = "refrain";
 /// The timeout of a command, and of the next output of a running command.
-const COMMAND_TIME: Duration = Duration::from_secs(120);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub struct Mcpdo {
     directory: TempDir,
@@ -40,13 +40,14 @@ impl Mcpdo {
             .spawn()
             .expect("the daemon can be started");
         let socket = directory.path().join("mcpdod.sock");
-        let is_there = || std::fs::metadata(&socket).is_ok_and(|file| file.file_type().is_socket());
+        let has_socket =
+            || std::fs::metadata(&socket).is_ok_and(|file| file.file_type().is_socket());
         let ready = async {
-            while !is_there() {
+            while !has_socket() {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(COMMAND_TIME, ready)
+        timeout(COMMAND_TIMEOUT, ready)
             .await
             .expect("the daemon listens");
         Self { directory, daemon }
@@ -71,7 +72,7 @@ impl Mcpdo {
     /// Runs a command on another connection to its end.
     pub async fn run_on(&self, connection: &str, args: &[&str]) -> CommandOutput {
         let output = self.command(connection, args).output();
-        let output = timeout(COMMAND_TIME, output).await;
+        let output = timeout(COMMAND_TIMEOUT, output).await;
         let output = output
             .expect("the command ends by itself")
             .expect("mcpdo can be started");
@@ -108,7 +109,7 @@ impl Mcpdo {
     pub async fn stop(mut self) {
         let output = self.run(&["daemon", "stop"]).await;
         assert_eq!(output.status, Some(0), "{output:?}");
-        let ended = timeout(COMMAND_TIME, self.daemon.wait()).await;
+        let ended = timeout(COMMAND_TIMEOUT, self.daemon.wait()).await;
         let status = ended.expect("the daemon ends").expect("it can be awaited");
         assert!(status.success(), "{status}");
     }
@@ -133,7 +134,7 @@ impl RunningCommand {
             }
             panic!("the command ended");
         };
-        timeout(COMMAND_TIME, object)
+        timeout(COMMAND_TIMEOUT, object)
             .await
             .expect("output arrives in time");
         serde_json::from_str(&text).expect("the output is JSON")

@@ -52,7 +52,7 @@ pub struct Scrape {
 }
 
 impl Scrape {
-    /// Parses a scrape, and panics at anything out of place.
+    /// Parses a scrape, and panics if it is invalid.
     #[track_caller]
     pub fn parse(text: &str) -> Self {
         let text = text.strip_suffix("# EOF\n").expect("the end is marked");
@@ -74,14 +74,14 @@ impl Scrape {
                 assert!(suffixes.contains(&suffix), "{line} in {family}");
                 let value: f64 = value.parse().expect("a number");
                 let before = samples.insert(sample.to_owned(), value);
-                assert_eq!(before, None, "{sample} is there twice");
+                assert_eq!(before, None, "duplicate sample {sample}");
                 continue;
             }
             let [keyword, name, rest] = [(); 3].map(|()| words.next().expect("a comment"));
             match keyword {
                 "HELP" => {
                     assert!(rest.ends_with('.') && !rest.ends_with(".."), "{line}");
-                    assert!(helped.insert(name), "{name} is there twice");
+                    assert!(helped.insert(name), "duplicate family {name}");
                     family = name;
                 }
                 "TYPE" => {

@@ -35,7 +35,7 @@ pub struct Behaviour {
     pub expires_in: u64,
     /// The scope that requests need.
     pub scope: Option<&'static str>,
-    /// Answers in place of the usual ones, by path.
+    /// Answers that replace the default ones, by path.
     pub instead: HashMap<&'static str, Answer>,
     /// Changes to the metadata of the authorization server.
     pub metadata: Value,
@@ -93,7 +93,7 @@ impl OAuthServer {
     }
 
     pub fn answer(&self, path: &'static str, answer: Answer) {
-        self.change(|does| _ = does.instead.insert(path, answer));
+        self.change(|behaviour| _ = behaviour.instead.insert(path, answer));
     }
 
     pub fn url(&self) -> Url {
@@ -109,8 +109,8 @@ impl OAuthServer {
         self.behaviour.lock().refused
     }
 
-    pub async fn wait_until(&self, is_so: impl Fn(&Self) -> bool) {
-        until("a request to the servers", || is_so(self)).await;
+    pub async fn wait_until(&self, condition: impl Fn(&Self) -> bool) {
+        until("a request to the servers", || condition(self)).await;
     }
 
     /// An access token that was issued.
@@ -120,7 +120,7 @@ impl OAuthServer {
     }
 
     pub fn expire_all(&self) {
-        self.change(|does| does.good.clear());
+        self.change(|behaviour| behaviour.good.clear());
     }
 }
 
@@ -131,10 +131,8 @@ fn origin(server: &FakeServer) -> &str {
 impl Behaviour {
     fn respond(&mut self, request: &Received, server: &FakeServer) -> Respond {
         let (origin, params) = (origin(server), &request.params);
-        let answer = match (
-            self.instead.get(request.path.as_str()),
-            request.path.as_str(),
-        ) {
+        let path = request.path.as_str();
+        let answer = match (self.instead.get(path), path) {
             (Some(answer), _) => answer.clone(),
             (None, "/mcp") => self.mcp(request, origin),
             (None, "/.well-known/oauth-protected-resource/mcp") => {
@@ -164,9 +162,9 @@ impl Behaviour {
             (None, "/token") => self.token(params),
             (None, _) => Answer::new(404),
         };
-        self.refused += usize::from(request.path == "/mcp" && (400..500).contains(&answer.status));
+        self.refused += usize::from(path == "/mcp" && (400..500).contains(&answer.status));
         let answer = answer.header("connection", "close");
-        match request.path.as_str() {
+        match path {
             "/token" => Respond::When(self.gate.clone(), answer),
             _ => Respond::With(answer),
         }

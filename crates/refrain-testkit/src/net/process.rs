@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Limit for the start of a program, which may have to load an interpreter and its libraries.
-const START_TIME: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running program. Dropping it kills it.
 pub struct Process {
@@ -37,7 +37,7 @@ impl Process {
             log.read(child.stderr.take().expect("a pipe")),
         ];
         let line = tokio::select! {
-            line = log.wait_for_within(START_TIME, up, 1) => line,
+            line = log.wait_for_within(START_TIMEOUT, up, 1) => line,
             status = child.wait() => panic!("the program ended before it was up: {status:?}\n{log:?}"),
         };
         let process = Self {

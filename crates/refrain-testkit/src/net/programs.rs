@@ -9,7 +9,7 @@ use tokio::process::Command;
 use tokio::sync::Mutex;
 
 /// The timeout for building an example, in seconds.
-const BUILD_TIME: &str = "1500";
+const BUILD_SECONDS: &str = "1500";
 
 /// A program that is not one of Refrain's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,7 @@ async fn example(name: &str, sources: &Path) -> PathBuf {
         if !profile.ends_with("debug") {
             cargo.arg("--profile").args(profile.file_name());
         }
-        run(BUILD_TIME, cargo.args(["--example", name])).await;
+        run(BUILD_SECONDS, cargo.args(["--example", name])).await;
     }
     program
 }

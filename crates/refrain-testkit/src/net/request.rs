@@ -17,7 +17,7 @@ pub struct Request {
     id: Value,
     method: String,
     params: Map<String, Value>,
-    /// Sent in place of the message.
+    /// Replaces the message.
     body: Option<Vec<u8>>,
     chunked: bool,
 }
@@ -157,7 +157,7 @@ impl Request {
 
     pub fn without_header(mut self, name: &str) -> Self {
         self.headers
-            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+            .retain(|(header, _)| !header.eq_ignore_ascii_case(name));
         self
     }
 
@@ -176,7 +176,7 @@ impl Request {
         self
     }
 
-    /// The body: the message, or the bytes in its place.
+    /// The body: the message, or the bytes that replace it.
     pub fn message(&self) -> Vec<u8> {
         if let Some(body) = &self.body {
             return body.clone();

@@ -1,4 +1,4 @@
-//! A client of a server in this process, on a pair of streams: one message a line.
+//! A client of a server in this process, on a pair of streams with one message per line.
 
 use super::wait::{Serving, success};
 use super::{Request, within};
@@ -9,8 +9,8 @@ use tokio::io::{
     split,
 };
 
-/// Bytes that fit between client and server.
-const BUFFER: usize = 4096;
+/// The capacity of the pipe between client and server, in bytes.
+const PIPE_CAPACITY: usize = 4096;
 
 pub struct StdioClient {
     pub server: Server,
@@ -22,9 +22,9 @@ pub struct StdioClient {
 impl StdioClient {
     pub fn start(builder: ServerBuilder) -> Self {
         let server = builder.build().expect("a usable server");
-        let (ours, theirs) = duplex(BUFFER);
-        let (input, output) = split(theirs);
-        let (read, write) = split(ours);
+        let (client, server_end) = duplex(PIPE_CAPACITY);
+        let (input, output) = split(server_end);
+        let (read, write) = split(client);
         Self {
             server: server.clone(),
             input: Some(write),

@@ -1,4 +1,4 @@
-//! Programs that `scripts/tools` installs: clients, servers and suites of others.
+//! Programs that `scripts/tools` installs: clients, servers and test suites of other projects.
 //!
 //! A test fails if they cannot be installed.
 
@@ -29,8 +29,8 @@ pub async fn install() {
         .await;
 }
 
-/// Runs a program of the workspace and its first arguments, which are files of the workspace too, then `args`. Returns
-/// what it printed.
+/// Runs `program[0]` with the arguments `program[1..]`, which are all paths in the workspace, and then `args`. Returns its
+/// standard output.
 pub async fn run_tool(seconds: &str, program: &[&str], args: &[&OsStr]) -> String {
     run(seconds, &tool(program, args).await).await
 }

@@ -11,8 +11,7 @@ use tokio::task::JoinHandle;
 /// The limit of every wait: long enough for a busy machine, and shorter than the default limits of a server.
 pub const PATIENCE: Duration = Duration::from_secs(50);
 
-/// Interval at which a condition is checked.
-const CHECK_EVERY: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits for a future, and panics after [`PATIENCE`].
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -32,7 +31,7 @@ pub async fn success<T, E: Debug>(what: &str, future: impl Future<Output = Resul
 pub async fn until(what: &str, condition: impl Fn() -> bool) {
     within(what, async {
         while !condition() {
-            tokio::time::sleep(CHECK_EVERY).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     })
     .await;

@@ -152,9 +152,9 @@ async fn explicit_style_survives_the_same_faults() {
     let fleet = fleet(&Effects::new());
     let call = || fleet.call("explicit", json!({})).script(script());
     assert_eq!(call().run().await.text(), "octocat after 1");
-    let doubled = call()
+    let duplicated = call()
         .duplicate_requests(KeepResponse::Second)
         .lose_every_response();
-    assert_eq!(doubled.run().await.text(), "octocat after 1");
+    assert_eq!(duplicated.run().await.text(), "octocat after 1");
     call().crash_everywhere().await.assert_same();
 }

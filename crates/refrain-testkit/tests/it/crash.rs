@@ -162,7 +162,7 @@ async fn loop_survives_a_crash_at_any_await() {
 }
 
 #[tokio::test]
-async fn crash_with_doubled_requests_and_lost_replies_is_survived() {
+async fn call_survives_a_crash_with_duplicate_requests_and_lost_responses() {
     let effects = Effects::new();
     let script = Script::new()
         .answer("more", json!({"amount": 9}))

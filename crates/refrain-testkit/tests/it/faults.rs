@@ -85,7 +85,7 @@ fn payer() -> Script {
 }
 
 #[tokio::test]
-async fn lost_reply_does_not_change_the_result() {
+async fn lost_response_does_not_change_the_result() {
     let tracker = Tracker::default();
     let (arguments, script) = duplicate();
     let outcome = work_items(&tracker)
@@ -134,7 +134,7 @@ async fn failed_step_is_not_retried() {
 }
 
 #[tokio::test]
-async fn doubled_requests_are_one_flow_after_the_first_token() {
+async fn duplicate_requests_are_one_flow_after_the_first_token() {
     let effects = Effects::new();
     let fleet = shop(&effects);
     for keep in [KeepResponse::First, KeepResponse::Second] {

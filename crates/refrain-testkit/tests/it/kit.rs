@@ -44,7 +44,7 @@ async fn text_of_an_error_panics() {
 }
 
 #[test]
-#[should_panic(expected = "the fleet has no usable server")]
+#[should_panic(expected = "could not build the server")]
 fn invalid_server_fails_the_test() {
     let _ = Fleet::new(|| {
         let ping = || Tool::new("ping", |_: Cx| async { ok("pong") });

@@ -69,7 +69,7 @@ fn generous() -> Script {
 
 async fn failure(fleet: &Fleet, tool: &str) -> (usize, CallError) {
     let outcome = fleet.call(tool, json!({})).script(generous()).run().await;
-    let error = outcome.error().expect("the limit was passed");
+    let error = outcome.error().expect("the limit was exceeded");
     (outcome.rounds().len(), error)
 }
 
@@ -103,7 +103,7 @@ async fn asks_per_round_are_limited() {
         if fits {
             assert_eq!(outcome.text(), "5");
         } else {
-            let error = outcome.error().expect("the limit was passed");
+            let error = outcome.error().expect("the limit was exceeded");
             assert_eq!(error.code, -32603);
             assert!(
                 error.message.contains("5 asks") && error.message.contains("is 4"),
@@ -125,7 +125,7 @@ async fn journal_entries_are_limited() {
         if fits {
             assert_eq!(outcome.text(), "done");
         } else {
-            let error = outcome.error().expect("the limit was passed");
+            let error = outcome.error().expect("the limit was exceeded");
             assert_eq!(error.code, -32603);
             assert!(
                 error.message.contains("19 entries") && error.message.contains("work#20"),

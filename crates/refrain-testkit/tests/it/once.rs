@@ -75,7 +75,7 @@ fn once_without_a_replay_log_fails_registration() {
 }
 
 #[tokio::test]
-async fn once_runs_once_with_doubled_requests() {
+async fn once_runs_once_with_duplicate_requests() {
     let (effects, log) = (Effects::new(), MemoryReplayLog::new());
     let fleet = fleet(&effects, &log);
     for keep in [KeepResponse::First, KeepResponse::Second] {
@@ -124,7 +124,12 @@ async fn once_never_runs_twice_after_a_crash() {
             if outcome.is_error() {
                 assert!(outcome.text().contains("interrupted"), "{}", outcome.text());
             } else {
-                assert_eq!(paid, 1, "it says it was paid, after {:?}", outcome.crash());
+                assert_eq!(
+                    paid,
+                    1,
+                    "the call succeeded without a payment after {:?}",
+                    outcome.crash()
+                );
             }
         })
         .crash_everywhere()

@@ -188,7 +188,7 @@ async fn rolling_upgrade_keeps_the_answers() {
     assert_eq!(
         outcome.asks().filter(|a| a.key() == "github_login").count(),
         1,
-        "what was answered is not asked again"
+        "an answered ask is not sent again"
     );
 }
 
@@ -309,7 +309,7 @@ async fn invalid_answer_is_asked_again_with_the_reason() {
         messages[1].starts_with("How old are you?") && messages[1].contains("age"),
         "{messages:?}"
     );
-    assert_eq!(messages.len(), 3, "what is missing is asked again too");
+    assert_eq!(messages.len(), 3, "a missing answer is asked again too");
     let notes: Vec<&Note> = outcome.notes().collect();
     assert_eq!(
         notes,

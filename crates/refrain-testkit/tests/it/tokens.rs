@@ -74,59 +74,50 @@ async fn token_is_bound_to_caller_tool_and_arguments() {
                 ok("other")
             }))
     });
-    let call = || {
+    // The call after its first round.
+    let first_round = async || {
         let script = Script::new().answer("login", json!({"name": "octocat"}));
-        fleet
-            .call("timestamps", json!({}))
-            .script(script.principal("alice"))
-            .begin()
+        let call = fleet.call("timestamps", json!({}));
+        let mut dialogue = call.script(script.principal("alice")).begin();
+        dialogue.next().await;
+        dialogue
     };
-    let mut messages = Vec::new();
+    let mut errors = Vec::new();
 
-    let mut stolen = call();
-    stolen.next().await;
+    let mut stolen = first_round().await;
     stolen.set_script(Script::new().principal("mallory"));
-    messages.push(refusal(stolen).await);
+    errors.push(refusal(stolen).await);
 
-    let mut anonymous = call();
-    anonymous.next().await;
+    let mut anonymous = first_round().await;
     anonymous.set_script(Script::new());
-    messages.push(refusal(anonymous).await);
+    errors.push(refusal(anonymous).await);
 
-    let mut other_tool = call();
-    other_tool.next().await;
+    let mut other_tool = first_round().await;
     other_tool.request()["params"]["name"] = json!("other");
-    messages.push(refusal(other_tool).await);
+    errors.push(refusal(other_tool).await);
 
-    let mut other_arguments = call();
-    other_arguments.next().await;
+    let mut other_arguments = first_round().await;
     other_arguments.request()["params"]["arguments"] = json!({"places": 2});
-    messages.push(refusal(other_arguments).await);
+    errors.push(refusal(other_arguments).await);
 
-    let mut tampered = call();
-    tampered.next().await;
+    let mut tampered = first_round().await;
     let token = tampered.rounds()[0].token().expect("a token").to_owned();
     let flipped = if token.ends_with('A') { "B" } else { "A" };
     let token = format!("{}{flipped}", &token[..token.len() - 1]);
     tampered.request()["params"]["requestState"] = json!(token);
-    messages.push(refusal(tampered).await);
+    errors.push(refusal(tampered).await);
 
-    let late = {
-        let mut late = call();
-        late.next().await;
-        fleet.clock().advance(2 * HOUR);
-        late
-    };
-    messages.push(refusal(late).await);
+    let late = first_round().await;
+    fleet.clock().advance(2 * HOUR);
+    errors.push(refusal(late).await);
 
-    assert_eq!(messages[0].code, -32602);
+    assert_eq!(errors[0].code, -32602);
     assert!(
-        messages.iter().all(|message| *message == messages[0]),
-        "every reason gives the same error: {messages:#?}"
+        errors.iter().all(|error| *error == errors[0]),
+        "every reason gives the same error: {errors:#?}"
     );
 
-    let mut untouched = call();
-    untouched.next().await;
+    let mut untouched = first_round().await;
     untouched.next().await;
     assert!(!untouched.into_outcome().is_error());
 }

@@ -4,7 +4,6 @@ use refrain::Elicit;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The schema of a form. Checks that it is flat and has only the keys of the protocol.
 fn schema<T: Elicit>() -> Value {
     serde_json::from_str(T::form().json().get()).expect("a form is JSON")
 }
@@ -336,18 +335,18 @@ fn container_attributes_apply_to_all_fields() {
 }
 
 /// Checks the form of a struct and the choices of an enum with one of serde's rename rules.
-macro_rules! case {
-    ($test:ident, $case:literal, $field:literal, $variant:literal) => {
+macro_rules! rename_rule {
+    ($test:ident, $rule:literal, $field:literal, $variant:literal) => {
         #[test]
         fn $test() {
             #[derive(Debug, PartialEq, Deserialize, Elicit)]
-            #[serde(rename_all = $case)]
+            #[serde(rename_all = $rule)]
             enum Taste {
                 VeryTasty,
             }
 
             #[derive(Deserialize, Elicit)]
-            #[serde(rename_all = $case)]
+            #[serde(rename_all = $rule)]
             struct Dish {
                 how_good: Taste,
             }
@@ -362,20 +361,30 @@ macro_rules! case {
     };
 }
 
-case!(lower, "lowercase", "how_good", "verytasty");
-case!(upper, "UPPERCASE", "HOW_GOOD", "VERYTASTY");
-case!(pascal, "PascalCase", "HowGood", "VeryTasty");
-case!(camel, "camelCase", "howGood", "veryTasty");
-case!(snake, "snake_case", "how_good", "very_tasty");
-case!(
-    screaming_snake,
+rename_rule!(lowercase_is_applied, "lowercase", "how_good", "verytasty");
+rename_rule!(uppercase_is_applied, "UPPERCASE", "HOW_GOOD", "VERYTASTY");
+rename_rule!(pascal_case_is_applied, "PascalCase", "HowGood", "VeryTasty");
+rename_rule!(camel_case_is_applied, "camelCase", "howGood", "veryTasty");
+rename_rule!(
+    snake_case_is_applied,
+    "snake_case",
+    "how_good",
+    "very_tasty"
+);
+rename_rule!(
+    screaming_snake_case_is_applied,
     "SCREAMING_SNAKE_CASE",
     "HOW_GOOD",
     "VERY_TASTY"
 );
-case!(kebab, "kebab-case", "how-good", "very-tasty");
-case!(
-    screaming_kebab,
+rename_rule!(
+    kebab_case_is_applied,
+    "kebab-case",
+    "how-good",
+    "very-tasty"
+);
+rename_rule!(
+    screaming_kebab_case_is_applied,
     "SCREAMING-KEBAB-CASE",
     "HOW-GOOD",
     "VERY-TASTY"

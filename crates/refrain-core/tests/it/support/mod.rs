@@ -2,6 +2,7 @@
 
 pub(crate) mod dice;
 pub(crate) mod program;
+pub(crate) mod random_case;
 pub(crate) mod store;
 
 use refrain_core::{
@@ -105,6 +106,19 @@ impl Elicit for Num {
     }
 }
 
+/// Like [`Num`], with a maximum of ten.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct Small {
+    pub(crate) v: i64,
+}
+
+impl Elicit for Small {
+    fn form() -> &'static Form {
+        static FORM: OnceLock<Form> = OnceLock::new();
+        FORM.get_or_init(|| Form::new([Field::integer("v").min(0.0).max(10.0)]))
+    }
+}
+
 /// A form with a string `name`.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 pub(crate) struct Name {
@@ -151,6 +165,31 @@ where
             body.map(Outcome::Complete)
                 .map_err(|error| Error::msg(format!("{error:?}")))
         })
+    }
+}
+
+/// Makes a [`handler`] that gets a clone of `state` in each run.
+pub(crate) fn handler_with<S, T, F, Fut>(state: S, run: F) -> impl Fn(Cx) -> HandlerFuture
+where
+    S: Clone,
+    F: Fn(Cx, S) -> Fut,
+    Fut: Future<Output = Result<T>> + Send + 'static,
+    T: Serialize,
+{
+    handler(move |cx| run(cx, state.clone()))
+}
+
+/// The value that a [`handler`] returned.
+pub(crate) fn value_of(body: &ResultBody) -> Value {
+    let mut members: Value = serde_json::from_str(&format!("{{{}}}", body.members())).unwrap();
+    members["out"].take()
+}
+
+/// Asserts that a message contains all these parts.
+#[track_caller]
+pub(crate) fn assert_contains(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
     }
 }
 
@@ -302,6 +341,12 @@ impl World {
         sealer.bind(&self.principal, CallKind::Tool, "tool", None)
     }
 
+    /// The start of a new call without answers.
+    pub(crate) fn start(&self) -> Start {
+        let sealer = self.sealer();
+        Start::first(sealer.first(&self.binding(&sealer), None), None)
+    }
+
     /// The first request of a call.
     pub(crate) async fn first(&self, handler: &impl Fn(Cx) -> HandlerFuture) -> Round {
         self.request(handler, None, &json!({}), None).await
@@ -316,8 +361,18 @@ impl World {
         self.request(handler, None, answers, None).await
     }
 
-    /// A later request.
+    /// The request after this round.
     pub(crate) async fn next(
+        &self,
+        handler: &impl Fn(Cx) -> HandlerFuture,
+        round: &Round,
+        answers: &Value,
+    ) -> Round {
+        self.present(handler, &round.token(), answers).await
+    }
+
+    /// A later request with this token.
+    pub(crate) async fn present(
         &self,
         handler: &impl Fn(Cx) -> HandlerFuture,
         token: &str,
@@ -386,17 +441,13 @@ impl World {
                 asks: cut.asks,
                 shed: cut.handed_on,
             },
-            Event::Ended(End::Complete(body)) => {
-                let text = format!("{{{}}}", body.members());
-                let mut members: Value = serde_json::from_str(&text).unwrap();
-                RoundEnd::Done(Ok(members["out"].take()))
-            }
+            Event::Ended(End::Complete(body)) => RoundEnd::Done(Ok(value_of(&body))),
             Event::Ended(End::Failed(error)) => RoundEnd::Done(Err(error)),
             Event::Ended(End::Fault(fault)) => RoundEnd::Fault(fault),
             Event::Ended(End::Panicked(message)) => RoundEnd::Panicked(message),
             Event::Crashed => RoundEnd::Crashed,
-            Event::Detach | Event::Write(_) => unreachable!("only tasks do that"),
-            Event::Notes(_) | Event::Settle => unreachable!("drive goes on after these"),
+            Event::Detach | Event::Write(_) => unreachable!("only tasks have these events"),
+            Event::Notes(_) | Event::Settle => unreachable!("drive handles these events"),
         };
         Round {
             end,
@@ -416,7 +467,7 @@ impl World {
         while let RoundEnd::Asked { asks, token, .. } = &rounds[rounds.len() - 1].end {
             assert!(rounds.len() < 200, "the call does not end");
             let answers = answers_to(asks, &mut answer);
-            let round = self.next(handler, token, &answers).await;
+            let round = self.present(handler, token, &answers).await;
             rounds.push(round);
         }
         rounds
@@ -428,10 +479,9 @@ pub(crate) fn answers_to(
     asks: &[(String, Ask)],
     mut answer: impl FnMut(&str, &Ask) -> Option<Value>,
 ) -> Value {
-    let given = asks
-        .iter()
-        .filter_map(|(key, ask)| Some((key.clone(), answer(key, ask)?)));
-    Value::Object(given.collect())
+    let asks = asks.iter();
+    let answers = asks.filter_map(|(key, ask)| Some((key.clone(), answer(key, ask)?)));
+    Value::Object(answers.collect())
 }
 
 /// Drives a flow until it ends. A flow that hangs fails the test.

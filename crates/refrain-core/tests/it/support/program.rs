@@ -249,7 +249,7 @@ fn join(a: i64, b: i64) -> i64 {
 }
 
 /// The history of one round.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Trace {
     /// The history of each strand of the handler, in order.
     pub(crate) seen: Mutex<BTreeMap<String, Vec<String>>>,
@@ -370,9 +370,7 @@ impl Position {
         });
         each.collect()
     }
-}
 
-impl Position {
     /// The numbered children, in an order that differs between rounds as in `select!`.
     fn racing(&self, nodes: &[Node]) -> Vec<(usize, BoxFuture<'static, i64>)> {
         let mut racing: Vec<_> = self.children(nodes).into_iter().enumerate().collect();
@@ -596,6 +594,6 @@ pub(crate) fn expected_result(node: &Node, path: &str, effects: &mut BTreeSet<St
             )
         }),
         Scope { body, .. } => expected_result(body, &format!("{path}.0"), effects),
-        Select(_) | Unordered(_) => unreachable!("what races cannot be told beforehand"),
+        Select(_) | Unordered(_) => unreachable!("the result of a race is not known in advance"),
     }
 }

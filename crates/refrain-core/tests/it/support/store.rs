@@ -1,6 +1,6 @@
 //! A store for one task, and instances that resume, run and lose it.
 
-use super::{Book, NOON, World, message};
+use super::{Book, NOON, World, message, value_of};
 use refrain_core::{
     AfterWrite, Claims, Cx, End, Env, Error, Event, Fault, Flow, FlowId, HandlerFuture, Note,
     PendingWrite, Result, Snapshot, Start, ok,
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
 /// The number of polls without progress after which a flow counts as waiting.
-const STILL: u32 = 40;
+const MAX_IDLE_POLLS: u32 = 40;
 
 /// The stored state of a task.
 #[derive(Default)]
@@ -122,7 +122,7 @@ pub(crate) fn encode(snapshot: &Snapshot) -> Vec<u8> {
 }
 
 pub(crate) fn decode(bytes: &[u8]) -> Snapshot {
-    let (_, snapshot) = Snapshot::decode(bytes).expect("what was written is read");
+    let (_, snapshot) = Snapshot::decode(bytes).expect("the encoded snapshot decodes");
     snapshot
 }
 
@@ -207,11 +207,7 @@ impl Stop {
     /// Converts the final event of a flow.
     pub(crate) fn of(event: Event) -> Self {
         match event {
-            Event::Ended(End::Complete(body)) => {
-                let text = format!("{{{}}}", body.members());
-                let mut members: Value = serde_json::from_str(&text).unwrap();
-                Self::Done(Ok(members["out"].take()))
-            }
+            Event::Ended(End::Complete(body)) => Self::Done(Ok(value_of(&body))),
             Event::Ended(End::Failed(error)) => Self::Done(Err(error)),
             Event::Ended(End::Fault(fault)) => Self::Fault(fault),
             Event::Ended(End::Panicked(message)) => Self::Panicked(message),
@@ -250,20 +246,20 @@ impl Instance {
     pub(crate) async fn event(&mut self) -> Option<Event> {
         let begun = Instant::now();
         let woken = Arc::new(WakeFlag::default());
-        let mut still = 0;
-        while still < STILL {
+        let mut idle_polls = 0;
+        while idle_polls < MAX_IDLE_POLLS {
             assert!(begun.elapsed() < Duration::from_secs(20), "the flow hangs");
             let waker = Waker::from(woken.clone());
             match self.flow.poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(Event::Settle) => {}
                 Poll::Ready(Event::Notes(notes)) => self.notes.extend(notes),
                 Poll::Ready(event) => return Some(event),
-                Poll::Pending => still += 1,
+                Poll::Pending => idle_polls += 1,
             }
             tokio::task::yield_now().await;
             if woken.is_woken() {
                 woken.forget();
-                still = 0;
+                idle_polls = 0;
             }
         }
         None
@@ -271,10 +267,10 @@ impl Instance {
 
     /// Writes to the store and confirms the write.
     pub(crate) fn write(&mut self, store: &mut Store, write: &PendingWrite) -> WriteSummary {
-        store.commit(write).expect("a store takes this");
+        store.commit(write).expect("the store accepts the write");
         let written = WriteSummary::of(write);
         self.writes.push(written.clone());
-        assert!(self.writes.len() < 1000, "it writes without end");
+        assert!(self.writes.len() < 1000, "the flow does not stop writing");
         self.flow.confirm_write();
         written
     }
@@ -349,7 +345,7 @@ pub(crate) async fn run(
 }
 
 /// Writes a line and returns its length.
-pub(crate) async fn noted(book: &Book, line: &str) -> Result<usize> {
+pub(crate) async fn write_line(book: &Book, line: &str) -> Result<usize> {
     book.write(line);
     ok(line.len())
 }
@@ -363,6 +359,6 @@ pub(crate) async fn pass(gate: &watch::Receiver<bool>) {
     gate.clone().wait_for(|open| *open).await.unwrap();
 }
 
-pub(crate) fn second(after: u64) -> SystemTime {
+pub(crate) fn at_second(after: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(NOON + after)
 }
