@@ -124,9 +124,9 @@ impl<C> UncheckedConfig<C> {
         self.check_combinations();
         let tls = self.read_tls();
         let keys = self.config.keys.clone();
-        let keys = self.read_named("keys", keys, keys::read);
+        let keys = self.read_file_setting("keys", keys, keys::read);
         let tokens = self.config.tokens.clone();
-        let tokens = self.read_named("tokens", tokens, read_tokens);
+        let tokens = self.read_file_setting("tokens", tokens, read_tokens);
         match (self.auth(), self.own) {
             (Some(auth), Some(own)) if self.errors.is_empty() => {
                 let checked = CheckedConfig {
@@ -198,8 +198,8 @@ impl<C> UncheckedConfig<C> {
             }
         };
         let message = match self.spans.contains_key(set) {
-            true => format!("{set} needs {missing}"),
-            false => format!("{set} needs {missing}").replace("tls_", "--tls-"),
+            true => format!("{set} requires {missing}"),
+            false => format!("{set} requires {missing}").replace("tls_", "--tls-"),
         };
         self.error(set, message);
         None
@@ -221,7 +221,7 @@ impl<C> UncheckedConfig<C> {
         }
     }
 
-    fn read_named<T>(
+    fn read_file_setting<T>(
         &mut self,
         name: &str,
         file: Option<NonBlank<PathBuf>>,

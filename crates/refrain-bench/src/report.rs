@@ -171,7 +171,7 @@ impl SpeedReport<'_> {
             let _ = writeln!(
                 out,
                 "{DIM}Slices: {} of {} s on {} connections. Times are medians; ratios are medians of the ratios of \
-                 simultaneous slices.{DIM:#}",
+                 adjacent slices.{DIM:#}",
                 options.slices, options.seconds_per_slice, options.connections,
             );
             if busy < BUSY {

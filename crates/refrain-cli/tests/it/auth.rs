@@ -273,7 +273,7 @@ async fn auth_error_names_its_setting() {
         ),
         (
             "[auth]\nresource = \"https://x\"\nauthorization_servers = [\"https://y\"]\n".into(),
-            "auth.resource: callers are not authenticated",
+            "auth.resource: access tokens would not be checked",
         ),
         (
             good.replace("admin = ", "\"two words\" = "),

@@ -202,7 +202,7 @@ async fn number_over_64_bits_is_rejected() {
     ] {
         let words = words.each_ref().map(String::as_str);
         let said = run([&["call", &url, "tool"][..], &words].concat()).await;
-        assert_says(&said, 2, &[large, "too large to be sent exactly"]);
+        assert_says(&said, 2, &[large, "does not fit into 64 bits"]);
     }
     assert_eq!(server.count("tools/call"), 0);
 }
@@ -237,7 +237,7 @@ async fn endless_rounds_stop_at_the_limit() {
         4,
         &[
             "call not complete after 4 rounds\n",
-            "hint: raise --rounds if the server does not ask in a loop",
+            "hint: raise --rounds, unless the server repeats the same asks",
             "refrain resume",
         ],
     );

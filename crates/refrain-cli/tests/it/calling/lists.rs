@@ -184,7 +184,7 @@ async fn resources_are_listed_with_templates_and_read() {
     for part in [
         "notes://mine  notes\n    What I wrote.",
         "notes://{of}  all",
-        "a template",
+        "template",
     ] {
         assert!(said.out.contains(part), "{said:?}");
     }
