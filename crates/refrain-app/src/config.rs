@@ -140,11 +140,13 @@ impl<C> UncheckedConfig<C> {
                 Ok((checked, own))
             }
             _ => {
-                let errors = ConfigErrors::new(self.file, self.text, self.errors);
-                Err(match self.has_settings {
-                    true => errors,
-                    false => errors.without_excerpts(),
-                })
+                let (file, text) = (self.file, self.text);
+                Err(ConfigErrors::new(
+                    file,
+                    text,
+                    self.errors,
+                    self.has_settings,
+                ))
             }
         }
     }

@@ -169,7 +169,7 @@ fn client(asked: &Arc<AskCounter>) -> ClientBuilder {
         })
 }
 
-/// BothServers of both transports, and their ledger.
+/// The servers of both transports, and their ledger.
 struct BothServers {
     http: Instance,
     files: Files,
@@ -189,7 +189,7 @@ impl BothServers {
 
     async fn connect(
         &self,
-        place: Transport,
+        transport: Transport,
         dialect: Option<Dialect>,
         builder: ClientBuilder,
     ) -> Client {
@@ -201,7 +201,7 @@ impl BothServers {
             Some(Dialect::Draft(draft)) => Some(draft),
             _ => None,
         };
-        let connected = match place {
+        let connected = match transport {
             Transport::Http => {
                 let path = draft.map_or("/mcp", Draft::path);
                 let url = format!("http://{}{path}", self.http.address);
@@ -316,9 +316,9 @@ async fn every_tool_kind_works_in_every_dialect_and_transport() {
     let servers = BothServers::start().await;
     let mut found = Vec::new();
     for (column, (name, dialect)) in DIALECTS.iter().enumerate() {
-        for place in Transport::ALL {
+        for transport in Transport::ALL {
             let asked = AskCounter::new();
-            let client = servers.connect(place, *dialect, client(&asked)).await;
+            let client = servers.connect(transport, *dialect, client(&asked)).await;
             for (row, kind) in KINDS.iter().enumerate() {
                 let before = servers.effects();
                 let outcome = outcome(&client, kind, &asked).await;
@@ -332,8 +332,13 @@ async fn every_tool_kind_works_in_every_dialect_and_transport() {
                 // The effects before the first ask happen in any case.
                 let refused = usize::from(kind.name == "steps" && is_refused);
                 let made = servers.effects() - before;
-                assert_eq!(made, effects + refused, "{name}, {place:?}, {}", kind.name);
-                found.push(((row, column), place, outcome));
+                assert_eq!(
+                    made,
+                    effects + refused,
+                    "{name}, {transport:?}, {}",
+                    kind.name
+                );
+                found.push(((row, column), transport, outcome));
             }
             client.close().await;
         }
@@ -342,12 +347,12 @@ async fn every_tool_kind_works_in_every_dialect_and_transport() {
     let names: Vec<&str> = table.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, KINDS.map(|kind| kind.name));
     let mut wrong = Vec::new();
-    for ((row, column), place, outcome) in found {
+    for ((row, column), transport, outcome) in found {
         let cell = &table[row].1[column];
         if *cell != outcome {
             let (kind, dialect) = (KINDS[row].name, DIALECTS[column].0);
             wrong.push(format!(
-                "{kind}, {dialect}, {place:?}: {outcome}, and the page says {cell}"
+                "{kind}, {dialect}, {transport:?}: {outcome}, and the page says {cell}"
             ));
         }
     }
@@ -370,7 +375,7 @@ async fn dialect_flag_selects_the_dialect() {
     for dialect in ["draft-2", "draft-1", "draft-0", "2025-11-25"] {
         let path = Draft::from_name(dialect).map_or("/mcp", Draft::path);
         let url = format!("http://{address}{path}");
-        let said = tokio::task::spawn_blocking(move || {
+        let output = tokio::task::spawn_blocking(move || {
             let words = [
                 "call",
                 "--dialect",
@@ -390,10 +395,13 @@ async fn dialect_flag_selects_the_dialect() {
             };
             crate::support::refrain(words.into_iter().chain(answers))
         });
-        let said = said.await.expect("the command runs");
-        assert!(said.ok, "{dialect}: {said:?}");
-        assert!(said.out.contains("Current weather in Paris"), "{said:?}");
+        let output = output.await.expect("the command runs");
+        assert!(output.ok, "{dialect}: {output:?}");
+        assert!(
+            output.out.contains("Current weather in Paris"),
+            "{output:?}"
+        );
     }
-    let said = crate::support::refrain(["call", "--dialect", "draft-9", "http://x", "t"]);
-    assert!(!said.ok && said.err.contains("draft-2"), "{said:?}");
+    let output = crate::support::refrain(["call", "--dialect", "draft-9", "http://x", "t"]);
+    assert!(!output.ok && output.err.contains("draft-2"), "{output:?}");
 }
