@@ -126,9 +126,7 @@ impl<'a> Checker<'a> {
                 ));
             }
         }
-        let Evidence {
-            stored, expected, ..
-        } = self.evidence;
+        let (stored, expected) = (self.evidence.stored, self.evidence.expected);
         if stored != expected {
             let made = ended.len();
             self.fault(format!(
@@ -178,11 +176,8 @@ impl<'a> Checker<'a> {
                 continue;
             };
             let holder = format!("run {} had it under fence {}", successor.run, next.fence);
-            if previous
-                .write_times
-                .iter()
-                .any(|at| successor.acquired < *at)
-            {
+            let is_stale = |at: &u64| successor.acquired < *at;
+            if previous.write_times.iter().any(is_stale) {
                 self.fault(format!(
                     "task {task}: run {run} wrote under fence {fence} when {holder}"
                 ));
@@ -192,11 +187,8 @@ impl<'a> Checker<'a> {
                     "task {task}: run {run} held fence {fence} for longer when {holder}"
                 ));
             }
-            for effect in previous
-                .last_journal
-                .iter()
-                .filter(|it| !successor.first_journal.contains(it))
-            {
+            let is_missing = |effect: &&Effect| !successor.first_journal.contains(effect);
+            for effect in previous.last_journal.iter().filter(is_missing) {
                 self.fault(format!(
                     "{effect} was journaled by run {run} under fence {fence}, but was missing when {holder}"
                 ));

@@ -151,8 +151,10 @@ impl Printer {
             return Ok(());
         }
         self.separate(true)?;
-        let (label, style) = verdict(held);
-        self.labelled(label, style, claim)
+        match held {
+            true => self.labelled("ok", HELD, claim),
+            false => self.labelled("FAILED", NOT_HELD, claim),
+        }
     }
 
     pub(super) fn failure(&mut self, problem: &str, instances: &[DemoInstance]) -> io::Result<()> {
@@ -339,13 +341,6 @@ impl Printer {
             writeln!(self.out, "  {}: {claim}", story.title)?;
         }
         Ok(held)
-    }
-}
-
-fn verdict(held: bool) -> (&'static str, Style) {
-    match held {
-        true => ("ok", HELD),
-        false => ("FAILED", NOT_HELD),
     }
 }
 

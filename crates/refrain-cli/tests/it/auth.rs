@@ -31,6 +31,19 @@ async fn metadata(instance: &Instance) -> Value {
     serde_json::from_str(&text).expect("valid JSON")
 }
 
+/// Checks that another caller cannot use the token of a call.
+pub(crate) async fn assert_bound_to_caller(alice: &Client, bob: &Client) {
+    let mut call = Call::weather("Oslo");
+    assert!(matches!(alice.round(&mut call).await, Reply::Asked(_)));
+    call.answer("github_login", &json!({"name": "octocat"}));
+    let stolen = bob.round(&mut call.clone()).await;
+    assert!(
+        matches!(stolen, Reply::Refused { code: -32602, .. }),
+        "{stolen:?}"
+    );
+    assert!(matches!(alice.round(&mut call).await, Reply::Done(_)));
+}
+
 /// Checks the behaviour of an instance with access tokens.
 async fn tokens_are_checked(instance: &Instance, issuer: &Signer) {
     let known = "scope=\"tools\", resource_metadata=\
@@ -52,15 +65,7 @@ async fn tokens_are_checked(instance: &Instance, issuer: &Signer) {
         .clone()
         .with_bearer(&issuer.token_for("alice", "openid admin"));
     let bob = client.with_bearer(&issuer.token_for("bob", "tools"));
-    let mut call = Call::weather("Oslo");
-    assert!(matches!(alice.round(&mut call).await, Reply::Asked(_)));
-    call.answer("github_login", &json!({"name": "octocat"}));
-    let stolen = bob.round(&mut call.clone()).await;
-    assert!(
-        matches!(stolen, Reply::Refused { code: -32602, .. }),
-        "{stolen:?}"
-    );
-    assert!(matches!(alice.round(&mut call).await, Reply::Done(_)));
+    assert_bound_to_caller(&alice, &bob).await;
     assert_eq!(
         metadata(instance).await,
         json!({

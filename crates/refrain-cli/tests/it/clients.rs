@@ -85,14 +85,14 @@ async fn with_an_access_token(client: [&str; 2]) {
     let wrong = tool_fails(CLIENT_TIME, &client, &with).await;
     let output = format!("{without}{wrong}");
     // Python reports the server's message, TypeScript the status.
-    let wanted = if client == PYTHON {
+    let expected = if client == PYTHON {
         "FAIL connect: MCPError: missing bearer token: send an Authorization header\n\
          FAIL connect: MCPError: the token cannot be verified\n"
     } else {
         "FAIL connect: Version negotiation failed: the server requires authorization (HTTP 401)\n\
          FAIL connect: Unauthorized\n"
     };
-    assert_eq!(output, wanted);
+    assert_eq!(output, expected);
 }
 
 /// The tasks of a client that leaves out `Mcp-Name`.
@@ -227,8 +227,8 @@ async fn ajv_compiles_schemas_of_every_type() {
         .tool(Tool::new("formats", formats))
         .tool(Tool::new("fields", fields));
     let printed = run_against(server.build().expect("a server"), AJV, &[], None).await;
-    let wanted = "ok formats input\nok formats output\nok fields input\nok fields form fields\n";
-    assert_eq!(printed, wanted);
+    let expected = "ok formats input\nok formats output\nok fields input\nok fields form fields\n";
+    assert_eq!(printed, expected);
 }
 
 /// The time after which the proxy closes a silent connection.

@@ -1,5 +1,6 @@
 //! The configuration file and flags.
 
+use crate::auth::assert_bound_to_caller;
 use crate::support::terminal::Terminal;
 use crate::support::{
     Call, Client, Files, Instance, Reply, Serve, config_check, ended, program, refrain, root,
@@ -307,15 +308,7 @@ async fn token_file_authenticates_callers() {
         client.clone().with_bearer("alice-alice-alice"),
         client.with_bearer("bob-bob-bob-bob-bob"),
     );
-    let mut call = Call::weather("Oslo");
-    assert!(matches!(alice.round(&mut call).await, Reply::Asked(_)));
-    call.answer("github_login", &json!({"name": "octocat"}));
-    let stolen = bob.round(&mut call.clone()).await;
-    assert!(
-        matches!(stolen, Reply::Refused { code: -32602, .. }),
-        "{stolen:?}"
-    );
-    assert!(matches!(alice.round(&mut call).await, Reply::Done(_)));
+    assert_bound_to_caller(&alice, &bob).await;
 }
 
 #[tokio::test]

@@ -198,11 +198,11 @@ impl Fleet {
     }
 
     /// Makes a call that asks, and returns the ask.
-    async fn asked(&self, id: u32) -> (Events, Value) {
+    async fn greet_until_ask(&self, id: u32) -> (Events, Value) {
         let mut events = self.call(id, "greet").await;
-        let asked = events.next().await.expect("an ask");
-        assert_eq!(asked["method"], "elicitation/create", "{asked}");
-        (events, asked)
+        let ask = events.next().await.expect("an ask");
+        assert_eq!(ask["method"], "elicitation/create", "{ask}");
+        (events, ask)
     }
 
     /// Restarts the process with this index.
@@ -216,9 +216,9 @@ fn request(id: u32, method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
-fn answer(asked: &Value) -> Value {
+fn answer(ask: &Value) -> Value {
     let result = json!({"action": "accept", "content": {"name": "Ann"}});
-    json!({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+    json!({"jsonrpc": "2.0", "id": ask["id"], "result": result})
 }
 
 fn cancel(id: u32) -> Value {
@@ -264,21 +264,21 @@ async fn every_request_goes_to_another_instance() {
     let fleet = Fleet::new().await;
     // Asks are answered.
     for id in 1..=3 {
-        let (mut events, asked) = fleet.asked(id).await;
-        let (status, body) = fleet.status(&answer(&asked)).await;
+        let (mut events, ask) = fleet.greet_until_ask(id).await;
+        let (status, body) = fleet.status(&answer(&ask)).await;
         assert_eq!((status, body.as_str()), (202, ""));
         assert_eq!(events.text().await, "Hello, Ann!");
         assert_eq!(events.next().await, None);
     }
     // A call is cancelled.
-    let (mut events, _) = fleet.asked(4).await;
+    let (mut events, _) = fleet.greet_until_ask(4).await;
     assert_eq!(fleet.status(&cancel(4)).await.0, 202);
     assert_eq!(events.next().await, None);
     // Broken streams of a call and of the session are resumed.
-    let (events, asked) = fleet.asked(5).await;
+    let (events, ask) = fleet.greet_until_ask(5).await;
     let last = events.last.clone();
     drop(events);
-    assert_eq!(fleet.status(&answer(&asked)).await.0, 202);
+    assert_eq!(fleet.status(&answer(&ask)).await.0, 202);
     assert_eq!(fleet.get(Some(&last)).await.text().await, "Hello, Ann!");
     let mut news = fleet.get(None).await;
     let subscribe = request(6, "resources/subscribe", &json!({"uri": NOTE}));
@@ -326,7 +326,7 @@ async fn every_request_goes_to_another_instance() {
 async fn killed_holder_is_reported_and_the_session_continues() {
     let mut fleet = Fleet::new().await;
     // The first call is relayed, since the first two requests went to the first two processes.
-    let (mut events, asked) = fleet.asked(1).await;
+    let (mut events, ask) = fleet.greet_until_ask(1).await;
     let last = events.last.clone();
     let mut holder = fleet.processes.remove(0);
     holder.process.kill().await;
@@ -335,7 +335,7 @@ async fn killed_holder_is_reported_and_the_session_continues() {
     assert_eq!(reply["id"], 1, "{reply}");
     let lost = |error: &str| assert!(error.contains("the call was lost"), "{error}");
     lost(&reply.to_string());
-    let (status, error) = fleet.status(&answer(&asked)).await;
+    let (status, error) = fleet.status(&answer(&ask)).await;
     assert_eq!(status, 400, "{error}");
     lost(&error);
     let (status, error) = fleet.status(&cancel(1)).await;
@@ -355,8 +355,8 @@ async fn killed_holder_is_reported_and_the_session_continues() {
         assert_eq!(fleet.result(&list).await["tools"][0]["name"], "greet");
     }
     for id in 6..=7 {
-        let (mut events, asked) = fleet.asked(id).await;
-        let (status, error) = fleet.status(&answer(&asked)).await;
+        let (mut events, ask) = fleet.greet_until_ask(id).await;
+        let (status, error) = fleet.status(&answer(&ask)).await;
         assert_eq!(status, 202, "{error}");
         assert_eq!(events.text().await, "Hello, Ann!");
     }
@@ -365,7 +365,7 @@ async fn killed_holder_is_reported_and_the_session_continues() {
 #[tokio::test]
 async fn drained_holder_ends_its_calls_and_the_session_continues() {
     let mut fleet = Fleet::new().await;
-    let (mut events, asked) = fleet.asked(1).await;
+    let (mut events, ask) = fleet.greet_until_ask(1).await;
     let holder = &mut fleet.processes[0].process;
     holder.signal(Signal::TERM);
     holder.ended().await;
@@ -377,7 +377,7 @@ async fn drained_holder_ends_its_calls_and_the_session_continues() {
     // Another process at the same URL does not hold the session, but serves it.
     fleet.restart(0).await;
     for _ in 0..3 {
-        let (status, error) = fleet.status(&answer(&asked)).await;
+        let (status, error) = fleet.status(&answer(&ask)).await;
         assert_eq!(status, 400, "{error}");
         assert!(error.contains("the call was lost"), "{error}");
         let list = request(2, "tools/list", &json!({}));

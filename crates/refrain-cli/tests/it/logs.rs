@@ -127,8 +127,8 @@ async fn each_round_logs_one_event() {
     assert!(matches!(none, Reply::Refused { .. }), "{none:?}");
 
     let odd = json!({"location": ["Oslo-in-Norway"]});
-    let misfit = alice.round(&mut Call::new("get_weather", odd)).await;
-    assert!(format!("{misfit:?}").contains("Oslo-in-Norway"));
+    let invalid = alice.round(&mut Call::new("get_weather", odd)).await;
+    assert!(format!("{invalid:?}").contains("Oslo-in-Norway"));
 
     instance.log.wait_for("round ended", 4).await;
     let events: Vec<Value> = instance

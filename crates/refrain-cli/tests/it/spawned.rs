@@ -65,10 +65,10 @@ async fn wait_for_log(file: &Path, what: &str) {
 
 /// A client with a progress handler, and the notification of progress.
 fn with_progress() -> (ClientBuilder, Arc<Notify>) {
-    let heard = Arc::new(Notify::new());
-    let hear = Arc::clone(&heard);
-    let builder = Client::builder().on_progress(move |_: Progress| hear.notify_one());
-    (builder, heard)
+    let progress = Arc::new(Notify::new());
+    let notify = Arc::clone(&progress);
+    let builder = Client::builder().on_progress(move |_: Progress| notify.notify_one());
+    (builder, progress)
 }
 
 #[tokio::test]
@@ -115,12 +115,12 @@ async fn tasks_and_subscriptions_work_over_stdio() {
 #[tokio::test]
 async fn dropped_call_is_cancelled_on_the_server() {
     let spawned = Spawned::new();
-    let (builder, heard) = with_progress();
+    let (builder, progress) = with_progress();
     let client = spawned.start(builder).await;
     let long = json!({"to": 100_000, "pause_ms": 5});
     tokio::select! {
         ended = client.call_tool("sum", long) => panic!("the call ended early: {ended:?}"),
-        () = within("it has begun", heard.notified()) => {}
+        () = within("it has begun", progress.notified()) => {}
     }
     wait_for_log(&spawned.files.path("log"), "cancelled").await;
     let result = client.call_tool("echo", json!({"text": "still there"}));
@@ -132,11 +132,11 @@ async fn dropped_call_is_cancelled_on_the_server() {
 #[tokio::test]
 async fn killed_server_fails_every_call() {
     let spawned = Spawned::new();
-    let (builder, heard) = with_progress();
+    let (builder, progress) = with_progress();
     let client = spawned.start(builder).await;
     let long = || client.call_tool("sum", json!({"to": 100_000, "pause_ms": 5}));
     let kill = async {
-        within("it has begun", heard.notified()).await;
+        within("it has begun", progress.notified()).await;
         kill_process(spawned.pid(), Signal::KILL).expect("the process runs");
     };
     let calls = futures_util::future::join(long(), long());

@@ -114,11 +114,14 @@ async fn unusable_certificate_is_an_error_at_start() {
     for (setting, other) in [("tls_cert", "tls_key"), ("tls_key", "tls_cert")] {
         let config = files.write("config.toml", &format!("{setting} = \"file\"\n"));
         let error = Serve::new().config(&config).fails().await;
-        let reason = format!("{setting} needs {other}");
+        let reason = format!("{setting} requires {other}");
         assert!(error.contains(&reason), "{error}");
         let flags = [setting, other].map(|name| name.replace("tls_", "--tls-"));
         let error = Serve::new().args([flags[0].as_str(), "file"]).fails().await;
-        assert_eq!(error, format!("error: {} needs {}\n", flags[0], flags[1]));
+        assert_eq!(
+            error,
+            format!("error: {} requires {}\n", flags[0], flags[1])
+        );
     }
 }
 

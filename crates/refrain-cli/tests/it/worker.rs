@@ -77,8 +77,8 @@ async fn sigterm_and_sigint_stop_a_worker_and_hand_its_task_on() {
             let ended = worker.ended().await;
             assert!(ended.success(), "{ended} {:?}", worker.log);
             let row = shown(&store, &id);
-            let stands = (&row["worker"], &row["status"]);
-            assert_eq!(stands, (&json!(null), &json!("input_required")));
+            let state = (&row["worker"], &row["status"]);
+            assert_eq!(state, (&json!(null), &json!("input_required")));
             if ledger.effects("attempt").len() == 5 {
                 return None;
             }

@@ -163,8 +163,8 @@ async fn invalid_answer_is_not_sent() {
     let instance = Serve::new().start().await;
     let url = instance.url();
     let call = ["call", &url, "get_weather", "location=Paris", "--answer"];
-    let unfit = run([&call[..], &[r#"github_login={"name": 1}"#]].concat()).await;
-    assert_says(&unfit, 3, &["(name must be a string)"]);
+    let invalid = run([&call[..], &[r#"github_login={"name": 1}"#]].concat()).await;
+    assert_says(&invalid, 3, &["(name must be a string)"]);
     let other = run([&call[..], &["github_login=1"]].concat()).await;
     assert_says(&other, 3, &["expected an object"]);
     // A misspelt key.

@@ -214,8 +214,8 @@ async fn saved_answer_can_be_replaced() {
 
     // An invalid answer does not replace the earlier one.
     let before = std::fs::read(&file).expect("the call is saved");
-    let unfit = ["--answer", r#"github_login={"name": 1}"#];
-    let output = run([&["resume", &name][..], &unfit].concat()).await;
+    let invalid = ["--answer", r#"github_login={"name": 1}"#];
+    let output = run([&["resume", &name][..], &invalid].concat()).await;
     assert_says(&output, 3, &["github_login  form", "must be a string"]);
     assert_eq!(std::fs::read(&file).expect("the call is saved"), before);
 

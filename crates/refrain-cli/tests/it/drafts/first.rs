@@ -75,9 +75,9 @@ async fn unusable_answers_leave_the_task_unchanged() {
         speaker.plays(1, 9, 10).await;
         speaker.plays(1, 11, 12).await;
 
-        let mut misfit = answers.clone();
-        misfit["input_responses"]["echo_input"]["result"]["content"] = json!({"other": "x"});
-        speaker.tell(&misfit).await;
+        let mut invalid = answers.clone();
+        invalid["input_responses"]["echo_input"]["result"]["content"] = json!({"other": "x"});
+        speaker.tell(&invalid).await;
         // The task has asked again.
         speaker.plays(1, 9, 10).await;
         let reply = speaker.post(example(1, 11)).await;

@@ -120,15 +120,15 @@ impl AskCounter {
 }
 
 /// A client that answers everything and counts asks.
-fn client(asked: &Arc<AskCounter>) -> ClientBuilder {
-    let is_asked = || {
-        let asked = Arc::clone(asked);
-        move || Arc::clone(&asked).ask()
+fn client(counter: &Arc<AskCounter>) -> ClientBuilder {
+    let count_ask = || {
+        let counter = Arc::clone(counter);
+        move || Arc::clone(&counter).ask()
     };
-    let (form, url, sampling, roots) = (is_asked(), is_asked(), is_asked(), is_asked());
+    let (form, url, sampling, roots) = (count_ask(), count_ask(), count_ask(), count_ask());
     Client::builder()
         .on_form(move |ask| {
-            let asked = form();
+            let counted = form();
             let content = match ask.key.as_str() {
                 _ if ask.message.contains("resolution") => json!({"resolution": "Duplicate"}),
                 _ if ask.message.contains("original") => json!({"duplicateOfId": 4301}),
@@ -137,30 +137,30 @@ fn client(asked: &Arc<AskCounter>) -> ClientBuilder {
                 _ => json!({"name": "octocat"}),
             };
             async {
-                asked.await;
+                counted.await;
                 Ok(AskAnswer::accept(content)?)
             }
         })
         .on_url(move |_| {
-            let asked = url();
+            let counted = url();
             async {
-                asked.await;
+                counted.await;
                 Ok(AskAnswer::visited())
             }
         })
         .on_sampling(move |_| {
-            let asked = sampling();
+            let counted = sampling();
             async {
-                asked.await;
+                counted.await;
                 let answer = json!({"role": "assistant", "model": "a model",
                     "content": {"type": "text", "text": "a model's words"}});
                 Ok(serde_json::from_value::<SamplingAnswer>(answer)?)
             }
         })
         .on_roots(move |_| {
-            let asked = roots();
+            let counted = roots();
             async {
-                asked.await;
+                counted.await;
                 Ok(vec![Root {
                     uri: "file:///project".to_owned(),
                     name: None,
@@ -232,8 +232,8 @@ impl BothServers {
 }
 
 /// The outcome of a call, as in the table.
-async fn outcome(client: &Client, kind: &ToolKind, asked: &AskCounter) -> String {
-    asked.begin(kind);
+async fn outcome(client: &Client, kind: &ToolKind, counter: &AskCounter) -> String {
+    counter.begin(kind);
     let Value::Object(arguments) = (kind.arguments)() else {
         panic!("arguments are an object");
     };
@@ -251,14 +251,14 @@ async fn outcome(client: &Client, kind: &ToolKind, asked: &AskCounter) -> String
         Ok(result) if result["isError"] == true => {
             let text = result["content"][0]["text"].as_str().expect("a string");
             assert!(text.contains("requires the client capabilities"), "{text}");
-            assert_eq!(asked.count.load(Ordering::Relaxed), 0, "{text}");
+            assert_eq!(counter.count.load(Ordering::Relaxed), 0, "{text}");
             "isError".to_owned()
         }
         Ok(result) => {
             assert_eq!(result["isError"], false, "{result}");
             let text = result["content"][0]["text"].as_str().expect("a string");
             assert_eq!(without_ids(text), kind.text);
-            let asked = asked.count.load(Ordering::Relaxed);
+            let asked = counter.count.load(Ordering::Relaxed);
             assert_eq!(asked, kind.asked, "{}", kind.name);
             match (kind.name, task) {
                 ("task", true) => "as a task",
@@ -269,7 +269,7 @@ async fn outcome(client: &Client, kind: &ToolKind, asked: &AskCounter) -> String
         }
         Err(error) => match &error.kind {
             ErrorKind::Rpc(refusal) => {
-                assert_eq!(asked.count.load(Ordering::Relaxed), 0, "{refusal}");
+                assert_eq!(counter.count.load(Ordering::Relaxed), 0, "{refusal}");
                 refusal.code.to_string()
             }
             _ => panic!("{}: {error}", kind.name),
@@ -317,11 +317,11 @@ async fn every_tool_kind_works_in_every_dialect_and_transport() {
     let mut found = Vec::new();
     for (column, (name, dialect)) in DIALECTS.iter().enumerate() {
         for transport in Transport::ALL {
-            let asked = AskCounter::new();
-            let client = servers.connect(transport, *dialect, client(&asked)).await;
+            let counter = AskCounter::new();
+            let client = servers.connect(transport, *dialect, client(&counter)).await;
             for (row, kind) in KINDS.iter().enumerate() {
                 let before = servers.effects();
-                let outcome = outcome(&client, kind, &asked).await;
+                let outcome = outcome(&client, kind, &counter).await;
                 // Each effect happened once: two of an order, one of an echo.
                 let is_refused = outcome == "isError";
                 let effects = match (kind.name, is_refused) {

@@ -5,6 +5,7 @@ use crate::metrics::metrics_address;
 use crate::support::http::text_of;
 use crate::support::{Call, Client, Files, Reply, Serve, run};
 use refrain::server::Draft;
+use refrain_testkit::net::legacy::initialize;
 use serde_json::{Value, json};
 
 const ALICE: &str = "alice-0123456789abcdef";
@@ -254,9 +255,7 @@ async fn lists_are_the_same_with_and_without_initialize() {
             for method in methods {
                 without.push(speaker.say(&list(method)).await);
             }
-            let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-                "protocolVersion": "2025-11-25", "capabilities": {},
-                "clientInfo": {"name": "test", "version": "1"}}});
+            let hello = initialize("2025-11-25", &json!({}));
             let reply = speaker.say(&hello).await;
             let tasks = json!({"cancel": {}, "requests": {"tools": {"call": {}}}});
             let tasks = draft.has_tasks().then_some(&tasks);

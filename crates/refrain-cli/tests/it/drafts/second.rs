@@ -2,6 +2,7 @@
 
 use super::{Speaker, Transport, assert_same, assert_shown, example, posted};
 use refrain::server::Draft;
+use refrain_testkit::net::legacy::initialize;
 use serde_json::json;
 
 pub(super) async fn call_is_repeated_with_answer_and_state() {
@@ -271,9 +272,8 @@ async fn initialize_always_selects_one_revision() {
     for draft in Draft::ALL {
         for transport in Transport::ALL {
             let mut speaker = Speaker::new(draft, transport).await;
-            let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-                "protocolVersion": "2025-03-26", "capabilities": {"elicitation": {}, "sampling": {}},
-                "clientInfo": {"name": "test", "version": "1"}}});
+            let capabilities = json!({"elicitation": {}, "sampling": {}});
+            let hello = initialize("2025-03-26", &capabilities);
             let reply = speaker.say(&hello).await;
             assert_eq!(reply["result"]["protocolVersion"], "2025-11-25", "{reply}");
             // The client supports forms, although the requested revision has none.
@@ -288,9 +288,7 @@ async fn initialize_always_selects_one_revision() {
 async fn client_can_initialize_ping_and_declare_capabilities() {
     for transport in Transport::ALL {
         let mut speaker = Speaker::new(Draft::Second, transport).await;
-        let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-            "protocolVersion": "2025-11-25", "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"}}});
+        let hello = initialize("2025-11-25", &json!({}));
         let reply = speaker.say(&hello).await;
         assert_eq!(reply["result"]["protocolVersion"], "2025-11-25", "{reply}");
         assert_eq!(reply["result"]["serverInfo"]["name"], "refrain");
