@@ -217,7 +217,7 @@ mod tests {
         for expected in [
             "complete tasks",
             "0.80 (0.80 - 0.80)",
-            ">= 0.6  0.80  held",
+            ">= 0.6  0.80  met",
             "floor 4.50, Refrain 4.25",
             "claim 0.50, commit 2.00",
             "12,345",

@@ -96,11 +96,11 @@ async fn saved_call_continues_on_a_server_that_moved() {
     let files = Files::new();
     let (keys, ledger) = (files.keys("fleet.keys"), files.write("ledger", ""));
     let (file, name) = file_and_name(&files, "order.json");
-    let mut here = Serve::new().keys(&keys).ledger(&ledger).start().await;
-    let there = Serve::new().keys(&keys).ledger(&ledger);
+    let mut first = Serve::new().keys(&keys).ledger(&ledger).start().await;
+    let second = Serve::new().keys(&keys).ledger(&ledger);
     let output = run([
         "call",
-        &here.url(),
+        &first.url(),
         "place_order",
         "item=lamp",
         "--save",
@@ -122,7 +122,7 @@ async fn saved_call_continues_on_a_server_that_moved() {
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o600);
-    here.stop().await;
+    first.stop().await;
 
     // The old address is unreachable, and the call stays saved.
     let before = std::fs::read(&file).expect("the file is readable");
@@ -135,9 +135,9 @@ async fn saved_call_continues_on_a_server_that_moved() {
     );
     assert_eq!(std::fs::read(&file).expect("the file is readable"), before);
 
-    let there = there.start().await;
-    assert_ne!(here.address, there.address);
-    let moved = ["resume", &name, "--url", &there.url()];
+    let second = second.start().await;
+    assert_ne!(first.address, second.address);
+    let moved = ["resume", &name, "--url", &second.url()];
     let output = run([&moved[..], &answer].concat()).await;
     assert_eq!(output.code, 0, "{output:?}");
     assert!(
@@ -317,17 +317,17 @@ async fn call_that_the_server_lost_is_not_saved() {
 #[tokio::test]
 async fn server_without_the_keys_keeps_the_saved_call() {
     let files = Files::new();
-    let (here, there) = (Serve::new().start().await, Serve::new().start().await);
+    let (first, second) = (Serve::new().start().await, Serve::new().start().await);
     for (tool, arguments, key) in [
         ("place_order", r#"{"item": "lamp"}"#, "confirm_order"),
         ("echo_task", "{}", "echo_input"),
     ] {
         let file = files.path(tool);
         let name = file.display().to_string();
-        let call = ["call", &here.url(), tool, arguments, "--save", &name];
+        let call = ["call", &first.url(), tool, arguments, "--save", &name];
         assert_says(&run(call).await, 3, &[key]);
         let answer = format!("{key}=decline");
-        let output = run(["resume", &name, "--url", &there.url(), "--answer", &answer]).await;
+        let output = run(["resume", &name, "--url", &second.url(), "--answer", &answer]).await;
         let again = format!("refrain resume {name} --url URL");
         assert_says(
             &output,

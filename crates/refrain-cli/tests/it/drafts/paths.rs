@@ -99,18 +99,18 @@ fn order(draft: Draft, answer: Option<(&str, &Value)>) -> Value {
     let Some((key, state)) = answer else {
         return call;
     };
-    let given = json!({"action": "accept", "content": {"confirm": true}});
-    let (answers, named) = match draft {
+    let form = json!({"action": "accept", "content": {"confirm": true}});
+    let (answers_name, state_name) = match draft {
         Draft::Second => {
-            call["params"]["inputResponses"] = json!({key: given});
+            call["params"]["inputResponses"] = json!({key: form});
             call["params"]["requestState"] = state.clone();
             return call;
         }
         Draft::First => ("input_responses", "request_state"),
         Draft::Sketch => ("dependent_responses", "request_state"),
     };
-    call[answers] = json!({key: {"result": given}});
-    call[named] = state.clone();
+    call[answers_name] = json!({key: {"result": form}});
+    call[state_name] = state.clone();
     call
 }
 
