@@ -38,7 +38,7 @@ pub(super) fn protocol_hint(kind: &ErrorKind) -> Option<String> {
         ErrorKind::NoCommonVersion { supported } => {
             let mut names = Dialect::all().map(Dialect::name);
             let name = names.find(|name| supported.iter().any(|other| other == name))?;
-            Some(format!("select it with --dialect {name}"))
+            Some(format!("try --dialect {name}"))
         }
         ErrorKind::InvalidResponse(ReadError::OtherDialect) => {
             Some("select the server's dialect with --dialect".to_owned())

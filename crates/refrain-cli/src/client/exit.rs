@@ -168,7 +168,9 @@ impl From<&Error> for CommandError {
             ErrorKind::Auth(AuthError::TokenRejected(_)) => command_error.hint(
                 "get a new token, and put it into the file of --bearer-file or into $REFRAIN_TOKEN",
             ),
-            ErrorKind::InvalidAddress { address, .. } if !address.contains("://") => {
+            ErrorKind::InvalidAddress { address, .. }
+                if !address.is_empty() && !address.contains("://") =>
+            {
                 command_error.hint(format!("did you mean http://{address}?"))
             }
             ErrorKind::HttpStatus {
