@@ -105,7 +105,6 @@ impl AuthTable {
             let reason = "anonymous callers have no scopes: set tokens, [auth.jwt] or [auth.proxy]";
             errors.push(invalid("auth.scopes", reason));
         }
-        // Clients would fetch tokens that are not checked.
         let metadata_setting = match (&self.resource, &self.authorization_servers) {
             (Some(_), _) => Some("auth.resource"),
             (None, Some(_)) => Some(SERVERS),
@@ -113,7 +112,7 @@ impl AuthTable {
         };
         if let Some(setting) = metadata_setting.filter(|_| is_unauthenticated) {
             let reason =
-                "callers are not authenticated: set tokens, [auth.jwt] or [auth.proxy] too";
+                "access tokens would not be checked: set tokens, [auth.jwt] or [auth.proxy] too";
             errors.push(invalid(setting, reason));
         }
         if let Err(error) = try_build(|builder| builder.scopes(&scopes)) {

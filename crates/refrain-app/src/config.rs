@@ -124,9 +124,9 @@ impl<C> UncheckedConfig<C> {
         self.check_combinations();
         let tls = self.read_tls();
         let keys = self.config.keys.clone();
-        let keys = self.read_named("keys", keys, keys::read);
+        let keys = self.read_file_setting("keys", keys, keys::read);
         let tokens = self.config.tokens.clone();
-        let tokens = self.read_named("tokens", tokens, read_tokens);
+        let tokens = self.read_file_setting("tokens", tokens, read_tokens);
         match (self.auth(), self.own) {
             (Some(auth), Some(own)) if self.errors.is_empty() => {
                 let checked = CheckedConfig {
@@ -140,11 +140,13 @@ impl<C> UncheckedConfig<C> {
                 Ok((checked, own))
             }
             _ => {
-                let errors = ConfigErrors::new(self.file, self.text, self.errors);
-                Err(match self.has_settings {
-                    true => errors,
-                    false => errors.without_excerpts(),
-                })
+                let (file, text) = (self.file, self.text);
+                Err(ConfigErrors::new(
+                    file,
+                    text,
+                    self.errors,
+                    self.has_settings,
+                ))
             }
         }
     }
@@ -198,8 +200,8 @@ impl<C> UncheckedConfig<C> {
             }
         };
         let message = match self.spans.contains_key(set) {
-            true => format!("{set} needs {missing}"),
-            false => format!("{set} needs {missing}").replace("tls_", "--tls-"),
+            true => format!("{set} requires {missing}"),
+            false => format!("{set} requires {missing}").replace("tls_", "--tls-"),
         };
         self.error(set, message);
         None
@@ -221,7 +223,7 @@ impl<C> UncheckedConfig<C> {
         }
     }
 
-    fn read_named<T>(
+    fn read_file_setting<T>(
         &mut self,
         name: &str,
         file: Option<NonBlank<PathBuf>>,

@@ -84,7 +84,7 @@ fn check_keys(config: &CheckedConfig) -> Result<(), AppError> {
     if config.keys.is_some() {
         return Ok(());
     }
-    let need = if config.config.tasks.seal {
+    let message = if config.config.tasks.seal {
         "tasks.seal needs keys that outlive the process"
     } else if config.config.advertise.is_some() {
         "advertise needs keys that all instances share"
@@ -93,7 +93,7 @@ fn check_keys(config: &CheckedConfig) -> Result<(), AppError> {
     };
     let program = program();
     Err(with_hint(
-        need,
+        message,
         format!(
             "create a key file with `{program} keys new FILE`, then set --keys, `keys` in the configuration, or ${KEYS} to \
              the text of the file"

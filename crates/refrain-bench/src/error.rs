@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// Why a run failed. Nothing but the person who runs the benchmark reads it.
+/// Why a run failed.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Adds the failed operation to an error.

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn other_requests_are_refused() {
+    fn unsupported_requests_are_rejected() {
         let floor = Floor::new().unwrap();
         assert!(floor.reply(b"{").is_err());
         assert!(call(&floor, r#"{"name":"other","arguments":{}}"#).is_err());

@@ -171,7 +171,7 @@ impl SpeedReport<'_> {
             let _ = writeln!(
                 out,
                 "{DIM}Slices: {} of {} s on {} connections. Times are medians; ratios are medians of the ratios of \
-                 simultaneous slices.{DIM:#}",
+                 adjacent slices.{DIM:#}",
                 options.slices, options.seconds_per_slice, options.connections,
             );
             if busy < BUSY {
@@ -256,10 +256,10 @@ mod tests {
         let report = example(&options);
         let ratio = report.rows[0].ratio(CPU).unwrap();
         assert!((ratio - 1.28).abs() < 1e-9);
-        let held = report
+        let is_met = report
             .targets()
             .map(|(_, limit, measured)| measured.map(|it| it <= limit));
-        assert_eq!(held, [Some(false), Some(false), Some(true)]);
+        assert_eq!(is_met, [Some(false), Some(false), Some(true)]);
     }
 
     #[test]

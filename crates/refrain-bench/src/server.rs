@@ -33,7 +33,7 @@ pub(crate) struct ServerProcess {
     pub(crate) pid: u32,
     child: Child,
     log: NamedTempFile,
-    timeout_limit: Duration,
+    time_limit: Duration,
 }
 
 impl Program {
@@ -67,12 +67,12 @@ impl Program {
     }
 
     /// Starts the server on a free port and waits until it prints its URL. `under` is a program with its arguments that
-    /// runs the server, or empty; `timeout_limit` limits the start and the stop.
+    /// runs the server, or empty; `time_limit` limits the start and the stop.
     pub(crate) async fn start(
         &self,
         core: usize,
         under: &[OsString],
-        timeout_limit: Duration,
+        time_limit: Duration,
     ) -> Result<ServerProcess, Error> {
         let mut line = under.to_vec();
         line.extend([self.path.clone().into(), self.command.into()]);
@@ -100,14 +100,14 @@ impl Program {
                     pid,
                     child,
                     log,
-                    timeout_limit,
+                    time_limit,
                 });
             }
             if let Some(status) = child.try_wait()? {
                 break format!("exited early ({status})");
             }
-            if begun.elapsed() > timeout_limit {
-                break format!("did not print its URL to stderr within {timeout_limit:?}");
+            if begun.elapsed() > time_limit {
+                break format!("did not print its URL to stderr within {time_limit:?}");
             }
             sleep(Duration::from_millis(10)).await;
         };
@@ -126,11 +126,11 @@ impl ServerProcess {
             }
             self.child.wait().await
         };
-        let what = match timeout(self.timeout_limit, ended).await {
+        let what = match timeout(self.time_limit, ended).await {
             Ok(Ok(status)) if status.success() => return Ok(()),
             Ok(Ok(status)) => status.to_string(),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("still running after {:?}", self.timeout_limit),
+            Err(_) => format!("still running after {:?}", self.time_limit),
         };
         let what = format!("did not exit cleanly on SIGTERM: {what}");
         Err(failure(self.name, &what, &self.log))

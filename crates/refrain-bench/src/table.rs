@@ -12,9 +12,9 @@ const GOOD: Style = AnsiColor::Green.on_default();
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// Whether a target was reached, if it was measured.
-pub(crate) fn verdict(held: Option<bool>) -> String {
-    let (style, verdict) = match held {
-        Some(true) => (GOOD, "held"),
+pub(crate) fn verdict(is_met: Option<bool>) -> String {
+    let (style, verdict) = match is_met {
+        Some(true) => (GOOD, "met"),
         Some(false) => (BAD, "missed"),
         None => (DIM, "not measured"),
     };

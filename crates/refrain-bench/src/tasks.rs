@@ -140,24 +140,24 @@ async fn measure(url: &str, options: &TaskBenchOptions) -> Result<StoreResults, 
         refrain,
     });
     let waiting = sides.waiting.clone();
-    let mut found = StoreResults {
+    let mut results = StoreResults {
         database: database.version().await?,
         ..StoreResults::default()
     };
-    PROGRESS.set_message(format!("{}: counting commits", found.database));
-    found.per_task = sides.count(options.concurrent).await?;
-    sides.time(options, &mut found).await?;
+    PROGRESS.set_message(format!("{}: counting commits", results.database));
+    results.per_task = sides.count(options.concurrent).await?;
+    sides.time(options, &mut results).await?;
     // Stop the instance of this process, so that it is not measured.
     drop(sides);
     if options.idle > 0 {
         for tasks in [1, options.idle / 10, options.idle] {
-            PROGRESS.set_message(format!("{}: {tasks} tasks wait", found.database));
+            PROGRESS.set_message(format!("{}: {tasks} tasks wait", results.database));
             database.copy(waiting.as_str(), tasks).await?;
             let watched = idle::watch(url, tasks, options.idle_seconds);
-            found.idle.push(watched.await?);
+            results.idle.push(watched.await?);
         }
     }
-    Ok(found)
+    Ok(results)
 }
 
 impl Sides {
@@ -248,19 +248,19 @@ impl Sides {
     async fn time(
         self: &Arc<Self>,
         options: &TaskBenchOptions,
-        found: &mut StoreResults,
+        results: &mut StoreResults,
     ) -> Result<(), Error> {
         let slices = options.slices;
         for number in 1..=slices {
-            PROGRESS.set_message(format!("{}: slice {number} of {slices}", found.database));
+            PROGRESS.set_message(format!("{}: slice {number} of {slices}", results.database));
             // Alternate the order, because the second side may find warm caches.
             let order = match number % 2 {
                 0 => [Side::Refrain, Side::TaskFloor],
                 _ => [Side::TaskFloor, Side::Refrain],
             };
             for (work, pairs) in [
-                (TaskWork::Life, &mut found.life),
-                (TaskWork::Get, &mut found.get),
+                (TaskWork::Life, &mut results.life),
+                (TaskWork::Get, &mut results.get),
             ] {
                 for side in order {
                     let sample = self.slice(side, work, options).await?;

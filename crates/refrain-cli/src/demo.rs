@@ -86,7 +86,7 @@ async fn play(
     let mut world = World::start(printer, extra.flag()).await?;
     for story in stories {
         world.begin(story).await?;
-        let played = tokio::time::timeout(STORY_TIME, story.play(&mut world)).await;
+        let played = tokio::time::timeout(STORY_TIME, (story.play)(&mut world)).await;
         let problem = match played {
             Ok(Ok(())) => continue,
             Ok(Err(problem)) => problem.to_string(),

@@ -1,10 +1,8 @@
-//! Detects numbers that JSON cannot transmit exactly.
+//! Detects integers that would lose digits when sent as JSON.
 
 /// A number that does not fit into 64 bits.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the number {0} is too large to be sent exactly; write it as a string if the field allows it"
-)]
+#[error("the number {0} does not fit into 64 bits; write it as a string if the field allows it")]
 pub(crate) struct InexactNumber(String);
 
 /// Rejects JSON with an integer that does not fit into 64 bits.

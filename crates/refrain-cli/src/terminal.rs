@@ -98,14 +98,14 @@ impl Terminal {
         ask: impl FnOnce(&mut dyn Console) -> Result<T, PromptError> + Send + 'static,
     ) -> Result<T, PromptError> {
         let turn = Arc::clone(&self.turn).lock_owned().await;
-        let (shows, gone) = channel::<()>();
+        let (running, ended) = channel::<()>();
         let withdrawn = Withdrawal::default();
         let guard = DialogGuard {
             withdrawn: withdrawn.clone(),
-            gone,
+            ended,
         };
         let shown = tokio::task::spawn_blocking(move || {
-            let _until_restored = shows;
+            let _until_restored = running;
             (run_dialog(withdrawn, ask), turn)
         });
         let (answer, turn) = match shown.await {
@@ -140,14 +140,14 @@ fn run_dialog<T>(
 /// Withdraws the dialog when dropped, and waits until the terminal is restored, because the program may end then.
 struct DialogGuard {
     withdrawn: Withdrawal,
-    gone: Receiver<()>,
+    /// Disconnected when the dialog has ended.
+    ended: Receiver<()>,
 }
 
 impl Drop for DialogGuard {
     fn drop(&mut self) {
         self.withdrawn.withdraw();
-        // Returns when the sender is dropped, or after the timeout.
-        let _ = self.gone.recv_timeout(RESTORE_TIME);
+        let _ = self.ended.recv_timeout(RESTORE_TIME);
     }
 }
 

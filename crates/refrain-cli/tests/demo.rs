@@ -4,7 +4,7 @@
 use refrain_testkit::net::process::{Output, Process};
 use refrain_testkit::net::until;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use tempfile::TempDir;
@@ -52,30 +52,30 @@ fn output(command: Command) -> Output {
 #[test]
 fn every_claim_of_every_story_holds() {
     let output = demo(&[]);
-    let told = &output.out;
-    assert!(output.ok, "{told}{}", output.err);
-    assert!(!told.contains('\x1b'), "colours without a terminal");
+    let stdout = &output.out;
+    assert!(output.ok, "{stdout}{}", output.err);
+    assert!(!stdout.contains('\x1b'), "colours without a terminal");
     for title in [
         "1. The weather",
         "4. The rolling upgrade",
         "7. Rejected tokens",
         "8. The echo as a task",
     ] {
-        assert!(told.contains(&format!("\n{title}")), "{told}");
+        assert!(stdout.contains(&format!("\n{title}")), "{stdout}");
     }
-    assert!(!told.contains("draft"), "{told}");
-    assert!(!told.contains("FAILED"), "{told}");
-    let claims: Vec<&str> = told
+    assert!(!stdout.contains("draft"), "{stdout}");
+    assert!(!stdout.contains("FAILED"), "{stdout}");
+    let claims: Vec<&str> = stdout
         .lines()
         .filter_map(|line| line.strip_prefix("  ok        "))
         .collect();
-    assert_eq!(claims.len(), 26, "{told}");
+    assert_eq!(claims.len(), 26, "{stdout}");
     for claim in claims {
-        assert_eq!(told.matches(claim).count(), 1, "printed twice: {claim}");
+        assert_eq!(stdout.matches(claim).count(), 1, "printed twice: {claim}");
     }
-    let summary = told.lines().last().unwrap();
+    let summary = stdout.lines().last().unwrap();
     assert!(summary.starts_with("All 26 checks passed. "), "{summary}");
-    for line in told.lines() {
+    for line in stdout.lines() {
         assert!(line.chars().count() <= 100, "too wide: {line:?}");
     }
 }
@@ -90,9 +90,9 @@ fn story_of_a_draft_requires_the_flag() {
 #[test]
 fn json_output_has_one_object_per_line() {
     let output = demo(&["--json", "--drafts"]);
-    let told = &output.out;
-    assert!(output.ok, "{told}{}", output.err);
-    let events: Vec<Value> = told
+    let stdout = &output.out;
+    assert!(output.ok, "{stdout}{}", output.err);
+    let events: Vec<Value> = stdout
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
@@ -103,8 +103,8 @@ fn json_output_has_one_object_per_line() {
             .collect()
     };
     for story in STORIES.into_iter().chain(DRAFT_STORIES) {
-        let told = [of("round", story), of("task", story)].concat();
-        assert!(!told.is_empty(), "{story} has no requests");
+        let requests = [of("round", story), of("task", story)].concat();
+        assert!(!requests.is_empty(), "{story} has no requests");
         let claims = of("claim", story);
         assert!(!claims.is_empty(), "{story} claims nothing");
         assert!(claims.iter().all(|claim| claim["held"] == true));
@@ -118,21 +118,16 @@ fn json_output_has_one_object_per_line() {
     assert_eq!(rounds[2]["reply"], "complete");
     assert_eq!(of("round", "killed")[1]["passedOver"][0], "a");
 
-    let looks = of("task", "task");
-    let told: Vec<_> = looks.iter().map(|look| &look["request"]).collect();
+    let task_events = of("task", "task");
+    let member =
+        |name: &str| -> Vec<&Value> { task_events.iter().map(|event| &event[name]).collect() };
     let requests = ["tools/call", "tasks/get", "tasks/update", "tasks/get"];
-    assert_eq!(told, requests);
-    assert!(
-        looks
-            .iter()
-            .all(|look| look["taskId"] == looks[0]["taskId"])
-    );
-    let stood: Vec<_> = looks.iter().map(|look| &look["status"]).collect();
-    let stands = ["working", "input_required", "", "completed"];
-    let stands = stands.map(|status| (!status.is_empty()).then_some(status));
-    let stands = stands.map(|status| serde_json::json!(status));
-    assert_eq!(stood, stands.iter().collect::<Vec<_>>());
-    assert_eq!(looks[3]["text"], "Echo: Hello World!");
+    assert_eq!(member("request"), requests);
+    let id = &task_events[0]["taskId"];
+    assert_eq!(member("taskId"), [id; 4]);
+    let statuses = json!(["working", "input_required", null, "completed"]);
+    assert_eq!(json!(member("status")), statuses);
+    assert_eq!(task_events[3]["text"], "Echo: Hello World!");
     // Two attempts by two processes under one key, and one effect.
     let notes = of("note", "task");
     let ledger = notes
@@ -155,19 +150,19 @@ fn json_output_has_one_object_per_line() {
 #[test]
 fn single_story_is_played_alone() {
     let output = demo(&["--story", "upgrade"]);
-    let told = &output.out;
-    assert!(output.ok, "{told}{}", output.err);
-    assert!(told.contains("Linked GitHub octocat and Microsoft octo@example.org."));
-    assert!(!told.contains("The weather"), "{told}");
+    let stdout = &output.out;
+    assert!(output.ok, "{stdout}{}", output.err);
+    assert!(stdout.contains("Linked GitHub octocat and Microsoft octo@example.org."));
+    assert!(!stdout.contains("The weather"), "{stdout}");
 }
 
 #[test]
 fn unknown_story_is_rejected_with_the_list_of_stories() {
     let output = demo(&["--story", "sonnet"]);
     assert!(!output.ok);
-    let said = &output.err;
+    let error = &output.err;
     for story in STORIES.into_iter().chain(DRAFT_STORIES) {
-        assert!(said.contains(story), "{said}");
+        assert!(error.contains(story), "{error}");
     }
     let output = demo(&["--story", "sketch"]);
     assert!(!output.ok && output.err.contains("--drafts"), "{output:?}");
@@ -179,9 +174,9 @@ fn missing_temporary_directory_is_reported() {
     let missing = temp.path().join("missing");
     let output = output(command(&[], &missing));
     assert!(!output.ok);
-    let said = &output.err;
-    assert!(said.contains("missing/refrain-demo-"), "{said}");
-    assert!(said.contains("TMPDIR"), "{said}");
+    let error = &output.err;
+    assert!(error.contains("missing/refrain-demo-"), "{error}");
+    assert!(error.contains("TMPDIR"), "{error}");
 }
 
 #[tokio::test]

@@ -126,9 +126,9 @@ struct TownWeather {
 
 /// Returns the weather as structured content.
 #[tool(name = "test_structured_content")]
-async fn structured_content(_cx: Cx, place: Town) -> Result<Json<TownWeather>> {
+async fn structured_content(_cx: Cx, args: Town) -> Result<Json<TownWeather>> {
     Ok(Json(TownWeather {
-        town: place.town,
+        town: args.town,
         temperature: 21.5,
         conditions: vec!["sunny".into(), "dry".into()],
     }))

@@ -72,8 +72,8 @@ enum InvalidMessage {
 /// Checks all messages. Returns a report with the number of messages of each kind.
 pub(crate) fn check(options: &CheckOptions) -> Result<String, CheckError> {
     let read_schema = |path: &PathBuf| {
-        let text = at(path, std::fs::read_to_string(path))?;
-        at(path, serde_json::from_str(&text)).map(Schema::new)
+        let text = with_path(path, std::fs::read_to_string(path))?;
+        with_path(path, serde_json::from_str(&text)).map(Schema::new)
     };
     let mut checker = SchemaChecker {
         protocol: read_schema(&options.schema)?,
@@ -120,7 +120,7 @@ pub(crate) fn check(options: &CheckOptions) -> Result<String, CheckError> {
 }
 
 /// Adds the path to an error.
-fn at<T>(path: &Path, result: Result<T, impl Into<io::Error>>) -> Result<T, CheckError> {
+fn with_path<T>(path: &Path, result: Result<T, impl Into<io::Error>>) -> Result<T, CheckError> {
     result.map_err(|error| CheckError::File {
         path: path.to_owned(),
         source: error.into(),
@@ -129,13 +129,13 @@ fn at<T>(path: &Path, result: Result<T, impl Into<io::Error>>) -> Result<T, Chec
 
 fn read_recorded(directory: &Path) -> Result<Vec<RecordedMessage>, CheckError> {
     let mut all = Vec::new();
-    for file in at(directory, std::fs::read_dir(directory))? {
-        let path = at(directory, file)?.path();
-        let text = at(&path, std::fs::read_to_string(&path))?;
+    for file in with_path(directory, std::fs::read_dir(directory))? {
+        let path = with_path(directory, file)?.path();
+        let text = with_path(&path, std::fs::read_to_string(&path))?;
         // A process that was killed may have left an incomplete line.
         let complete = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in complete.lines() {
-            all.push(at(&path, serde_json::from_str(line))?);
+            all.push(with_path(&path, serde_json::from_str(line))?);
         }
     }
     Ok(all)

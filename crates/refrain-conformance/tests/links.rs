@@ -1,13 +1,9 @@
 //! Links of the documentation: every page, file and anchor exists, and the book lists every page.
 
+use refrain_testkit::net::tools::root;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-
-fn root() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    root.canonicalize().expect("the workspace root exists")
-}
 
 /// All Markdown files under a folder.
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -6,17 +6,14 @@ mod page;
 use page::{
     CLIENT_SCENARIO, Proof, Row, SCENARIO, counts, has_test, listed_scenarios, problems, read,
 };
+use refrain_testkit::net::tools::root;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The timeout in seconds for installing the suite and listing its scenarios.
 const SUITE_SECONDS: &str = "1200";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 /// The pages of rules, for servers and for clients.
 const PAGES: [&str; 2] = [
@@ -65,8 +62,8 @@ fn server_scenarios_in_the_pages_are_run() {
         .stdin(Stdio::null())
         .output()
         .expect("timeout(1) starts");
-    let said = String::from_utf8_lossy(&listed.stderr);
-    assert!(listed.status.success(), "{}\n{said}", listed.status);
+    let stderr = String::from_utf8_lossy(&listed.stderr);
+    assert!(listed.status.success(), "{}\n{stderr}", listed.status);
     let listed = String::from_utf8(listed.stdout).expect("the names are UTF-8");
     let run: BTreeSet<String> = listed.lines().map(str::to_owned).collect();
     assert_eq!(missing(SCENARIO, &run), [""; 0], "run: {run:?}");

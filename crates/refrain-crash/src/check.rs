@@ -29,7 +29,7 @@ pub(crate) struct Evidence {
     /// The number of tasks in the store.
     pub(crate) stored: usize,
     /// The number of tasks that the store should have.
-    pub(crate) kept: usize,
+    pub(crate) expected: usize,
 }
 
 /// Second and later attempts, by explanation.
@@ -63,7 +63,7 @@ pub(crate) struct Findings {
 
 struct Attempt<'a> {
     row: &'a AttemptRow,
-    hold: &'a LeaseId,
+    lease: &'a LeaseId,
 }
 
 pub(crate) fn check(evidence: &Evidence) -> Findings {
@@ -126,11 +126,11 @@ impl<'a> Checker<'a> {
                 ));
             }
         }
-        let Evidence { stored, kept, .. } = self.evidence;
-        if stored != kept {
+        let (stored, expected) = (self.evidence.stored, self.evidence.expected);
+        if stored != expected {
             let made = ended.len();
             self.fault(format!(
-                "{made} calls were made, but the store has {stored} tasks instead of {kept}"
+                "{made} calls were made, but the store has {stored} tasks instead of {expected}"
             ));
         }
     }
@@ -170,36 +170,38 @@ impl<'a> Checker<'a> {
         let history = self.history;
         // Allow for small clock adjustments.
         let leeway = self.evidence.lease / 20;
-        for (hold, lived) in &history.leases {
-            let (LeaseId { task, fence }, run) = (hold, lived.run);
-            let Some((next, taker)) = history.next(hold) else {
+        for (lease, previous) in &history.leases {
+            let (LeaseId { task, fence }, run) = (lease, previous.run);
+            let Some((next, successor)) = history.next(lease) else {
                 continue;
             };
-            let holder = format!("run {} had it under fence {}", taker.run, next.fence);
-            if lived.wrote.iter().any(|asked| taker.taken < *asked) {
+            let holder = format!("run {} had it under fence {}", successor.run, next.fence);
+            let is_stale = |at: &u64| successor.acquired < *at;
+            if previous.write_times.iter().any(is_stale) {
                 self.fault(format!(
                     "task {task}: run {run} wrote under fence {fence} when {holder}"
                 ));
             }
-            if taker.taken < lived.held {
+            if successor.acquired < previous.renewed {
                 self.fault(format!(
                     "task {task}: run {run} held fence {fence} for longer when {holder}"
                 ));
             }
-            for effect in lived.left.iter().filter(|it| !taker.came.contains(it)) {
+            let is_missing = |effect: &&Effect| !successor.first_journal.contains(effect);
+            for effect in previous.last_journal.iter().filter(is_missing) {
                 self.fault(format!(
                     "{effect} was journaled by run {run} under fence {fence}, but was missing when {holder}"
                 ));
             }
-            if lived.released.is_some() || lived.maybe_released.is_some() {
+            if previous.released.is_some() || previous.maybe_released.is_some() {
                 continue;
             }
             self.findings.takeovers += 1;
-            let sure = lived.held + self.evidence.lease;
-            if taker.taken + leeway < sure {
-                let (taker, early) = (taker.run, (sure - taker.taken) / 1000);
+            let expiry = previous.renewed + self.evidence.lease;
+            if successor.acquired + leeway < expiry {
+                let (successor, early) = (successor.run, (expiry - successor.acquired) / 1000);
                 self.fault(format!(
-                    "task {task}: run {taker} took it {early} ms before the lease of run {run} expired"
+                    "task {task}: run {successor} took it {early} ms before the lease of run {run} expired"
                 ));
             }
         }
@@ -220,12 +222,12 @@ impl<'a> Checker<'a> {
                 self.fault(format!("{effect} has the idempotency key of another step"));
             }
             match history.turns.get(&(run, row.turn)) {
-                Some(hold) => all.entry(effect).or_default().push(Attempt { row, hold }),
+                Some(lease) => all.entry(effect).or_default().push(Attempt { row, lease }),
                 None => self.fault(format!("{effect} was tried by run {run} without a lease")),
             }
         }
         for attempts in all.values_mut() {
-            attempts.sort_by_key(|attempt| (attempt.hold.fence, attempt.row.at));
+            attempts.sort_by_key(|attempt| (attempt.lease.fence, attempt.row.at));
         }
         all
     }
@@ -237,47 +239,47 @@ impl<'a> Checker<'a> {
             if one.row.idempotency_key != other.row.idempotency_key {
                 self.fault(format!("{effect} had two idempotency keys"));
             }
-            let LeaseId { fence, .. } = one.hold;
-            if one.hold == other.hold {
+            let LeaseId { fence, .. } = one.lease;
+            if one.lease == other.lease {
                 self.fault(format!("{effect} was tried twice under fence {fence}"));
                 continue;
             }
-            let Some(lived) = self.history.leases.get(one.hold) else {
+            let Some(previous) = self.history.leases.get(one.lease) else {
                 continue;
             };
-            match self.explain(one, lived) {
+            match self.explain(one, previous) {
                 Some(explained) => *explained += 1,
                 None => self.fault(format!(
                     "{effect} was tried by run {} under fence {fence} and again by run {} under fence {}, \
                      but the first released the task ({:?}) without asking for a retry",
                     one.row.run,
                     other.row.run,
-                    other.hold.fence,
-                    lived.released.or(lived.maybe_released)
+                    other.lease.fence,
+                    previous.released.or(previous.maybe_released)
                 )),
             }
         }
     }
 
-    fn explain(&mut self, one: &Attempt<'a>, lived: &LeaseHistory) -> Option<&mut u64> {
+    fn explain(&mut self, one: &Attempt<'a>, previous: &LeaseHistory) -> Option<&mut u64> {
         let run = one.row.run;
-        let taken = self.history.next(one.hold);
-        let taken = taken.map_or(u64::MAX, |(_, taker)| taker.taken);
-        let while_held = |from: u64, to: u64| from <= taken && to >= lived.held;
+        let acquired = self.history.next(one.lease);
+        let acquired = acquired.map_or(u64::MAX, |(_, successor)| successor.acquired);
+        let while_held = |from: u64, to: u64| from <= acquired && to >= previous.renewed;
         let Disruptions {
             kills,
             stops,
             restarts,
             ..
         } = &self.evidence.disruptions;
-        let killed = |kill: &WorkerKill| kill.run == run && kill.at <= taken;
+        let killed = |kill: &WorkerKill| kill.run == run && kill.at <= acquired;
         let stopped = |stop: &WorkerStop| stop.run == run && while_held(stop.from, stop.to);
         let explained = &mut self.findings.second_attempts;
-        Some(match lived.released {
+        Some(match previous.released {
             Some(NextState::Retry) => &mut explained.retried,
             Some(_) => return None,
             None if kills.iter().any(killed) => &mut explained.killed,
-            None if lived.maybe_released == Some(NextState::Retry) => &mut explained.retried,
+            None if previous.maybe_released == Some(NextState::Retry) => &mut explained.retried,
             None if stops.iter().any(stopped) => &mut explained.stopped,
             None if restarts.iter().any(|it| while_held(it.0, it.1)) => &mut explained.restarted,
             None => &mut explained.lease_lost,
@@ -289,8 +291,8 @@ impl<'a> Checker<'a> {
         let Some(journaled) = self.history.journaled.get(&effect) else {
             return;
         };
-        for Attempt { row, hold } in attempts {
-            let (run, fence) = (row.run, hold.fence);
+        for Attempt { row, lease } in attempts {
+            let (run, fence) = (row.run, lease.fence);
             if fence > journaled.fence {
                 self.fault(format!(
                     "{effect} was tried by run {run} under fence {fence}, but was in the journal since fence {}",

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// The random stream of the clients.
 const PURPOSE: u64 = 0x63_6c_69_65;
 /// The mean interval between `tasks/get` requests.
-const LOOK: Duration = Duration::from_millis(300);
+const POLL: Duration = Duration::from_millis(300);
 /// The maximum delay of an answer, in milliseconds.
 const LATE: u64 = 1500;
 
@@ -90,11 +90,13 @@ impl<'a> TaskClient<'a> {
                 self.complaints.push(complaint.to_owned());
             }
         }
-        let mut asked: HashMap<String, PlannedAnswer> = HashMap::new();
+        let mut planned: HashMap<String, PlannedAnswer> = HashMap::new();
         let mut answered: HashSet<String> = HashSet::new();
-        let mut wronged: HashSet<(u8, u8)> = HashSet::new();
+        let mut answered_wrong: HashSet<(u8, u8)> = HashSet::new();
         loop {
-            let task = self.about("tasks/get", json!({"taskId": id})).await?;
+            let task = self
+                .task_request("tasks/get", json!({"taskId": id}))
+                .await?;
             let status = task["status"].as_str().unwrap_or_default();
             if ["completed", "failed", "cancelled"].contains(&status) {
                 self.run.in_flight.lock().remove(&number);
@@ -102,24 +104,25 @@ impl<'a> TaskClient<'a> {
             }
             let open = task["inputRequests"].as_object().cloned();
             let open = open.unwrap_or_default();
-            asked.retain(|key, _| open.contains_key(key));
+            planned.retain(|key, _| open.contains_key(key));
             for (key, ask) in &open {
                 if answered.contains(key) {
                     let complaint = format!("{key:?} was asked again after its answer");
                     self.complaints.push(complaint);
-                } else if !asked.contains_key(key) {
-                    asked.insert(key.clone(), self.plan_answer(ask)?);
+                } else if !planned.contains_key(key) {
+                    planned.insert(key.clone(), self.plan_answer(ask)?);
                 }
             }
             let now = Instant::now();
-            let due = asked.extract_if(|_, asked| asked.due <= now);
+            let due = planned.extract_if(|_, answer| answer.due <= now);
             let due: Vec<(String, PlannedAnswer)> = due.collect();
-            for (key, asked) in due {
-                let wrong = percent(&mut self.random, 7) && wronged.insert((asked.part, asked.ask));
-                self.answer(&id, &key, &asked, wrong).await?;
+            for (key, answer) in due {
+                let is_wrong = percent(&mut self.random, 7)
+                    && answered_wrong.insert((answer.part, answer.ask));
+                self.answer(&id, &key, &answer, is_wrong).await?;
                 answered.insert(key);
             }
-            let wait = about(&mut self.random, LOOK);
+            let wait = about(&mut self.random, POLL);
             tokio::time::sleep(wait).await;
         }
     }
@@ -158,12 +161,12 @@ impl<'a> TaskClient<'a> {
         &mut self,
         id: &str,
         key: &str,
-        asked: &PlannedAnswer,
-        wrong: bool,
+        answer: &PlannedAnswer,
+        is_wrong: bool,
     ) -> Result<(), CrashError> {
-        let number = self.plan.answer(asked.part, asked.ask);
+        let number = self.plan.answer(answer.part, answer.ask);
         let mut answers = json!({key: accept(&json!(number))});
-        if wrong {
+        if is_wrong {
             self.run.counts.lock().answers_wrong += 1;
             answers[key] = accept(&json!("many"));
         }
@@ -172,20 +175,20 @@ impl<'a> TaskClient<'a> {
             answers["unknown-key"] = accept(&json!(-1));
         }
         let params = json!({"taskId": id, "inputResponses": answers});
-        self.about("tasks/update", params).await?;
+        self.task_request("tasks/update", params).await?;
         self.run.counts.lock().answers += 1;
-        if !wrong && percent(&mut self.random, 20) {
+        if !is_wrong && percent(&mut self.random, 20) {
             // The first answer counts.
             self.run.counts.lock().answers_duplicated += 1;
             let answers = json!({key: accept(&json!(-2))});
             let params = json!({"taskId": id, "inputResponses": answers});
-            self.about("tasks/update", params).await?;
+            self.task_request("tasks/update", params).await?;
         }
         Ok(())
     }
 
     /// Sends a request about a task to the instance that runs no tasks, if there is one, or to the workers.
-    async fn about(&self, method: &'static str, params: Value) -> Result<Value, CrashError> {
+    async fn task_request(&self, method: &'static str, params: Value) -> Result<Value, CrashError> {
         let id = params["taskId"].as_str().unwrap_or_default().to_owned();
         let request = Request::rpc(method, params).header("Mcp-Name", &id);
         let repeated = |counts: &mut ClientCounts| counts.requests_repeated += 1;

@@ -30,15 +30,15 @@ impl CrashRun {
         loop {
             tokio::time::sleep(about(&mut random, KILL_EVERY)).await;
             self.fleet.must_run()?;
-            let over = self.over.load(Ordering::Relaxed);
-            if kill_all && over >= self.options.tasks / 2 {
+            let ended = self.tasks_ended.load(Ordering::Relaxed);
+            if kill_all && ended >= self.options.tasks / 2 {
                 kill_all = false;
                 for at in 0..WORKERS {
                     self.fleet.kill(at)?;
                 }
                 continue;
             }
-            if restart && over >= self.options.tasks / 4 {
+            if restart && ended >= self.options.tasks / 4 {
                 restart = false;
                 match self.options.failover {
                     true => self.fail_over().await?,

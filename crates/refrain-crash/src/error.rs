@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// Why a run could not finish. Nothing but the person who runs the test reads it.
+/// Why a run could not finish.
 pub(crate) type CrashError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Adds the failed operation to an error.

@@ -9,19 +9,19 @@ use std::ops::Bound;
 pub(crate) struct LeaseHistory {
     pub(crate) run: u32,
     /// The time of the claim.
-    pub(crate) taken: u64,
+    pub(crate) acquired: u64,
     /// The time of the last successful claim or extension, from which the lease counts.
-    pub(crate) held: u64,
+    pub(crate) renewed: u64,
     /// How the worker released the lease, if it did.
     pub(crate) released: Option<NextState>,
     /// How the worker was about to release the lease.
     pub(crate) maybe_released: Option<NextState>,
     /// The effects in the journal at the claim.
-    pub(crate) came: Vec<Effect>,
+    pub(crate) first_journal: Vec<Effect>,
     /// The effects in the last journal written under this lease.
-    pub(crate) left: Vec<Effect>,
+    pub(crate) last_journal: Vec<Effect>,
     /// The times of successful writes.
-    pub(crate) wrote: Vec<u64>,
+    pub(crate) write_times: Vec<u64>,
 }
 
 /// The latest possible time at which the value of an effect was journaled.
@@ -48,13 +48,13 @@ impl History {
         for (run, record) in (0..).zip(records) {
             let mut latest: HashMap<&str, &LeaseId> = HashMap::new();
             for event in record {
-                if let RecordEvent::Taken { hold, .. } = event {
-                    latest.insert(&hold.task, hold);
+                if let RecordEvent::Acquired { lease, .. } = event {
+                    latest.insert(&lease.task, lease);
                 }
                 if let RecordEvent::Turn { number, turn } = event {
                     match ids.get(number).and_then(|id| latest.get(id)) {
-                        Some(hold) => {
-                            history.turns.insert((run, *turn), (*hold).clone());
+                        Some(lease) => {
+                            history.turns.insert((run, *turn), (*lease).clone());
                         }
                         None => history.faults.push(format!(
                             "run {run} ran the handler of task {number} without a lease"
@@ -70,51 +70,51 @@ impl History {
     /// Adds an event other than a turn.
     fn add(&mut self, run: u32, event: &RecordEvent) {
         match event {
-            RecordEvent::Taken {
-                hold,
-                asked,
-                done,
+            RecordEvent::Acquired {
+                lease,
+                started,
+                finished,
                 journal,
             } => {
                 // The journal was written under an earlier fence.
-                self.journal(hold.fence.saturating_sub(1), *done, journal);
-                let lived = LeaseHistory {
+                self.journal(lease.fence.saturating_sub(1), *finished, journal);
+                let entry = LeaseHistory {
                     run,
-                    taken: *done,
-                    held: *asked,
+                    acquired: *finished,
+                    renewed: *started,
                     released: None,
                     maybe_released: None,
-                    came: journal.clone(),
-                    left: journal.clone(),
-                    wrote: Vec::new(),
+                    first_journal: journal.clone(),
+                    last_journal: journal.clone(),
+                    write_times: Vec::new(),
                 };
-                if let Some(other) = self.leases.insert(hold.clone(), lived) {
-                    let (LeaseId { task, fence }, other) = (hold, other.run);
+                if let Some(other) = self.leases.insert(lease.clone(), entry) {
+                    let (LeaseId { task, fence }, other) = (lease, other.run);
                     self.faults.push(format!(
                         "task {task}: fence {fence} was assigned to run {other} and to run {run}"
                     ));
                 }
             }
-            RecordEvent::Extended { holds, asked } => {
-                for hold in holds {
-                    if let Some(lived) = self.leases.get_mut(hold) {
-                        lived.held = lived.held.max(*asked);
+            RecordEvent::Extended { leases, started } => {
+                for lease in leases {
+                    if let Some(entry) = self.leases.get_mut(lease) {
+                        entry.renewed = entry.renewed.max(*started);
                     }
                 }
             }
             RecordEvent::Wrote {
-                hold,
-                then,
-                asked,
-                done,
+                lease,
+                next,
+                started,
+                finished,
                 journal,
             } => {
-                self.journal(hold.fence, *done, journal);
-                self.write(run, hold, *then, *asked, journal);
+                self.journal(lease.fence, *finished, journal);
+                self.write(run, lease, *next, *started, journal);
             }
-            RecordEvent::GivesUp { hold, then } => {
-                if let Some(lived) = self.leases.get_mut(hold) {
-                    lived.maybe_released = Some(*then);
+            RecordEvent::Releasing { lease, next } => {
+                if let Some(entry) = self.leases.get_mut(lease) {
+                    entry.maybe_released = Some(*next);
                 }
             }
             RecordEvent::NotWritten { .. } | RecordEvent::Turn { .. } | RecordEvent::Attempt(_) => {
@@ -122,21 +122,28 @@ impl History {
         }
     }
 
-    fn write(&mut self, run: u32, hold: &LeaseId, then: NextState, asked: u64, journal: &[Effect]) {
-        let Some(lived) = self.leases.get_mut(hold).filter(|lived| lived.run == run) else {
-            let LeaseId { task, fence } = hold;
+    fn write(
+        &mut self,
+        run: u32,
+        lease: &LeaseId,
+        next: NextState,
+        started: u64,
+        journal: &[Effect],
+    ) {
+        let Some(entry) = self.leases.get_mut(lease).filter(|entry| entry.run == run) else {
+            let LeaseId { task, fence } = lease;
             self.faults.push(format!(
                 "task {task}: run {run} wrote under fence {fence}, without a lease for it"
             ));
             return;
         };
-        lived.wrote.push(asked);
-        if then != NextState::Keep {
-            lived.released = Some(then);
+        entry.write_times.push(started);
+        if next != NextState::Keep {
+            entry.released = Some(next);
         }
         // The final commit has no journal.
         if !journal.is_empty() {
-            lived.left = journal.to_vec();
+            entry.last_journal = journal.to_vec();
         }
     }
 
@@ -150,12 +157,12 @@ impl History {
     }
 
     /// The next known lease of the same task.
-    pub(crate) fn next(&self, hold: &LeaseId) -> Option<(&LeaseId, &LeaseHistory)> {
+    pub(crate) fn next(&self, lease: &LeaseId) -> Option<(&LeaseId, &LeaseHistory)> {
         let last = LeaseId {
-            task: hold.task.clone(),
+            task: lease.task.clone(),
             fence: u64::MAX,
         };
-        let after = (Bound::Excluded(hold), Bound::Included(&last));
+        let after = (Bound::Excluded(lease), Bound::Included(&last));
         self.leases.range::<LeaseId, _>(after).next()
     }
 }

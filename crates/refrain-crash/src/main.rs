@@ -96,7 +96,7 @@ async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Worker(options) => worker::work(options).await.map(|()| true),
         Command::Run(options) if options.failover && options.store != StoreKind::Postgres => {
-            Err("--failover needs --store postgres".into())
+            Err("--failover requires --store postgres".into())
         }
         Command::Run(options) => {
             let seed = options.seed;
@@ -130,7 +130,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Runs a test in a new directory and prints its report. Returns whether all checks passed.
+/// Runs a test in a new directory and prints its report. `test` returns the report and whether all checks passed.
 async fn supervise(
     seed: Option<u64>,
     test: impl AsyncFnOnce(u64, &Path) -> Result<(String, bool), CrashError>,
@@ -147,8 +147,8 @@ async fn supervise(
         _ = terminate.recv() => Err("interrupted".into()),
         _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
     };
-    let holds = report.as_ref().is_ok_and(|(_, holds)| *holds);
-    if !holds {
+    let has_passed = report.as_ref().is_ok_and(|(_, has_passed)| *has_passed);
+    if !has_passed {
         let kept = dir.keep();
         let _ = writeln!(
             anstream::stderr(),
@@ -157,5 +157,5 @@ async fn supervise(
         );
     }
     std::io::stdout().write_all(report?.0.as_bytes())?;
-    Ok(holds)
+    Ok(has_passed)
 }

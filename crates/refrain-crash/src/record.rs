@@ -22,31 +22,31 @@ use std::time::Duration;
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RecordEvent {
     /// A lease was acquired by a claim or by creating a task.
-    Taken {
-        hold: LeaseId,
-        asked: u64,
-        done: u64,
+    Acquired {
+        lease: LeaseId,
+        started: u64,
+        finished: u64,
         journal: Vec<Effect>,
     },
     Extended {
-        holds: Vec<LeaseId>,
-        asked: u64,
+        leases: Vec<LeaseId>,
+        started: u64,
     },
     /// A lease is about to be released. If the worker dies now, it may have been.
-    GivesUp {
-        hold: LeaseId,
-        then: NextState,
+    Releasing {
+        lease: LeaseId,
+        next: NextState,
     },
     Wrote {
-        hold: LeaseId,
-        then: NextState,
-        asked: u64,
-        done: u64,
+        lease: LeaseId,
+        next: NextState,
+        started: u64,
+        finished: u64,
         journal: Vec<Effect>,
     },
     /// A commit failed. With `lost` the lease was lost and nothing was written; otherwise that is unknown.
     NotWritten {
-        hold: LeaseId,
+        lease: LeaseId,
         lost: bool,
     },
     /// A handler was started from the top.
@@ -137,11 +137,11 @@ pub(crate) struct RecordingStore {
 }
 
 impl RecordingStore {
-    fn taken(&self, lease: &Lease, asked: u64, journal: &[u8]) {
-        self.record.write(&RecordEvent::Taken {
-            hold: lease.into(),
-            asked,
-            done: micros(),
+    fn acquired(&self, lease: &Lease, started: u64, journal: &[u8]) {
+        self.record.write(&RecordEvent::Acquired {
+            lease: lease.into(),
+            started,
+            finished: micros(),
             journal: Effect::all_in(journal),
         });
     }
@@ -154,10 +154,10 @@ impl StoreLayer for RecordingStore {
 
     fn layer_create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         Box::pin(async move {
-            let asked = micros();
+            let started = micros();
             let created = self.store.create(new).await?;
             if let Creation::New(_, Some(lease)) = &created {
-                self.taken(lease, asked, &[]);
+                self.acquired(lease, started, &[]);
             }
             Ok(created)
         })
@@ -165,10 +165,10 @@ impl StoreLayer for RecordingStore {
 
     fn layer_claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
         Box::pin(async move {
-            let asked = micros();
+            let started = micros();
             let claimed = self.store.claim(claim).await?;
             for one in &claimed {
-                self.taken(&one.lease, asked, &one.journal);
+                self.acquired(&one.lease, started, &one.journal);
             }
             Ok(claimed)
         })
@@ -180,11 +180,12 @@ impl StoreLayer for RecordingStore {
         lease: Duration,
     ) -> StoreFuture<'a, Vec<Lease>> {
         Box::pin(async move {
-            let asked = micros();
-            let held = self.store.extend(leases, lease).await?;
-            let holds = held.iter().map(LeaseId::from).collect();
-            self.record.write(&RecordEvent::Extended { holds, asked });
-            Ok(held)
+            let started = micros();
+            let renewed = self.store.extend(leases, lease).await?;
+            let leases = renewed.iter().map(LeaseId::from).collect();
+            self.record
+                .write(&RecordEvent::Extended { leases, started });
+            Ok(renewed)
         })
     }
 
@@ -194,24 +195,24 @@ impl StoreLayer for RecordingStore {
         commit: Commit,
     ) -> StoreFuture<'a, CommitResult> {
         Box::pin(async move {
-            let then = NextState::from(&commit.next);
-            if then != NextState::Keep {
-                let hold = lease.into();
-                self.record.write(&RecordEvent::GivesUp { hold, then });
+            let next = NextState::from(&commit.next);
+            if next != NextState::Keep {
+                let lease = lease.into();
+                self.record.write(&RecordEvent::Releasing { lease, next });
             }
-            let (asked, journal) = (micros(), commit.journal.clone());
+            let (started, journal) = (micros(), commit.journal.clone());
             let committed = self.store.commit(lease, commit).await;
-            let (hold, done) = (lease.into(), micros());
+            let (lease, finished) = (lease.into(), micros());
             self.record.write(&match &committed {
                 Ok(_) => RecordEvent::Wrote {
-                    hold,
-                    then,
-                    asked,
-                    done,
+                    lease,
+                    next,
+                    started,
+                    finished,
                     journal: Effect::all_in(journal.as_deref().unwrap_or_default()),
                 },
                 Err(error) => RecordEvent::NotWritten {
-                    hold,
+                    lease,
                     lost: matches!(error, StoreError::Lost),
                 },
             });

@@ -45,7 +45,7 @@ pub(crate) struct CrashRun {
     /// Dropping it removes the database.
     _database: Option<Arc<TestPostgres>>,
     pub(crate) counts: Mutex<ClientCounts>,
-    pub(crate) over: AtomicU32,
+    pub(crate) tasks_ended: AtomicU32,
     /// The ids of the tasks in flight, by number.
     pub(crate) in_flight: Mutex<BTreeMap<u32, String>>,
 }
@@ -159,7 +159,7 @@ impl CrashRun {
             cluster: cluster.clone().filter(|cluster| cluster.can_stop()),
             _database: cluster,
             counts: Mutex::default(),
-            over: AtomicU32::new(0),
+            tasks_ended: AtomicU32::new(0),
             in_flight: Mutex::default(),
             options,
             seed,
@@ -170,12 +170,12 @@ impl CrashRun {
     async fn all_tasks(self: &Arc<Self>) -> Result<Vec<TaskEnd>, CrashError> {
         let progress = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
         let tasks = self.options.tasks;
-        let room = Arc::new(Semaphore::new(self.options.at_once.into()));
+        let permits = Arc::new(Semaphore::new(self.options.at_once.into()));
         let mut clients = JoinSet::new();
         for number in 0..tasks {
-            let (run, room) = (self.clone(), room.clone());
+            let (run, permits) = (self.clone(), permits.clone());
             clients.spawn(async move {
-                let _permit = room.acquire_owned().await;
+                let _permit = permits.acquire_owned().await;
                 TaskClient::new(&run, number).run().await
             });
         }
@@ -186,14 +186,14 @@ impl CrashRun {
             match joined.await {
                 Ok(Some(joined)) => {
                     ended.push(joined??);
-                    self.over.fetch_add(1, Ordering::Relaxed);
+                    self.tasks_ended.fetch_add(1, Ordering::Relaxed);
                     last = Instant::now();
                 }
                 Err(_) if last.elapsed() <= STUCK => {}
                 Ok(None) | Err(_) => return Ok(ended),
             }
-            let (over, kills) = (ended.len(), self.fleet.disruptions.lock().kills.len());
-            progress.set_message(format!("{over} of {tasks} tasks ended, {kills} kills"));
+            let (count, kills) = (ended.len(), self.fleet.disruptions.lock().kills.len());
+            progress.set_message(format!("{count} of {tasks} tasks ended, {kills} kills"));
         }
     }
 
@@ -215,7 +215,7 @@ impl CrashRun {
         attempts.sort_by_key(|attempt| (attempt.at, attempt.id));
         Ok(Evidence {
             stored: count(&*self.store, ended.len() * 2 + 10).await?,
-            kept: match self.server {
+            expected: match self.server {
                 Some(_) => ended.len(),
                 // The tasks have expired.
                 None => 0,

@@ -15,10 +15,10 @@ fn report(arguments: &[&str]) -> Value {
         .args(arguments)
         .output()
         .expect("the program runs");
-    let printed = String::from_utf8_lossy(&output.stdout);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}{printed}");
-    serde_json::from_str(&printed).expect("JSON")
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}{stdout}");
+    serde_json::from_str(&stdout).expect("JSON")
 }
 
 /// Checks that the run was disrupted. The exit code says whether all checks passed.
@@ -35,9 +35,9 @@ fn assert_disrupted(report: &Value) {
         "/calls_duplicated",
         "/second_attempts/retried",
     ];
-    for count in at_least_one {
-        let there = report.pointer(count).and_then(Value::as_u64);
-        assert!(there >= Some(1), "{count} in {report:#}");
+    for name in at_least_one {
+        let count = report.pointer(name).and_then(Value::as_u64);
+        assert!(count >= Some(1), "{name} in {report:#}");
     }
 }
 

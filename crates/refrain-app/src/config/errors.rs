@@ -22,8 +22,8 @@ pub(crate) struct ConfigErrors {
     file: PathBuf,
     text: String,
     list: Vec<ConfigError>,
-    /// Whether lines of the file are printed.
-    excerpts: bool,
+    /// Whether lines of the file are printed. They may contain secrets if the file is not a configuration.
+    has_excerpts: bool,
 }
 
 /// A position in a text. Lines and columns are counted from 1.
@@ -38,21 +38,18 @@ pub(super) struct TextPosition<'a> {
 impl std::error::Error for ConfigErrors {}
 
 impl ConfigErrors {
-    pub(super) fn new(file: PathBuf, text: String, mut list: Vec<ConfigError>) -> Self {
+    pub(super) fn new(
+        file: PathBuf,
+        text: String,
+        mut list: Vec<ConfigError>,
+        has_excerpts: bool,
+    ) -> Self {
         list.sort_by_key(|error| error.span.as_ref().map(|span| span.start));
         Self {
             file,
             text,
             list,
-            excerpts: true,
-        }
-    }
-
-    /// Without lines of the file, which may contain secrets if it is not a configuration.
-    pub(super) fn without_excerpts(self) -> Self {
-        Self {
-            excerpts: false,
-            ..self
+            has_excerpts,
         }
     }
 
@@ -98,7 +95,7 @@ impl fmt::Display for ConfigErrors {
             let TextPosition { line, column, .. } = position;
             let file = self.file.display();
             write!(f, "{file}:{line}:{column}: {MESSAGE}{message}{MESSAGE:#}")?;
-            if !self.excerpts {
+            if !self.has_excerpts {
                 continue;
             }
             // Each character takes one column, so that the marker lines up.

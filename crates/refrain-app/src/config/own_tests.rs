@@ -1,6 +1,6 @@
 //! Tests of a program's own settings.
 
-use super::errors::ConfigErrors;
+use super::tests::{heads, without_colours};
 use super::{Settings, UncheckedConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -79,9 +79,10 @@ struct Tool {
 fn parse(text: &str) -> Result<Own, String> {
     let settings = Settings::new("test", SETTINGS).expect("valid settings");
     let unchecked = UncheckedConfig::parse(&settings, Path::new("config.toml"), text);
-    let plain =
-        |errors: ConfigErrors| anstream::adapter::strip_str(&errors.to_string()).to_string();
-    unchecked.check().map(|(_, own)| own).map_err(plain)
+    let checked = unchecked.check();
+    checked
+        .map(|(_, own)| own)
+        .map_err(|errors| without_colours(&errors))
 }
 
 #[test]
@@ -114,14 +115,8 @@ fn own_tables_are_read_next_to_the_built_in_ones() {
 fn all_errors_of_both_parts_are_reported_in_the_order_of_the_file() {
     let text = "log = 5\n[backends.files]\ncommand = 5\nhom = \"live\"\n[limits]\nround = 1\n[backends.\"b.c\"]\n\
                 home = \"live\"\n[gateway]\nrefresh_seconds = -1\n";
-    let shown = parse(text).expect_err("errors");
-    let heads: Vec<&str> = shown
-        .lines()
-        .map(|line| line.strip_prefix("error: ").unwrap_or(line))
-        .filter(|line| line.starts_with("config"))
-        .collect();
     assert_eq!(
-        heads,
+        heads(&parse(text).expect_err("errors")),
         [
             "config.toml:1:7: log must be a string, not integer `5`",
             "config.toml:3:11: backends.files.command must be a list, not integer `5`",

@@ -22,9 +22,21 @@ fn parse(text: &str) -> Result<Config, String> {
     let mut unchecked = unchecked(text);
     let config = unchecked.config.clone();
     (unchecked.config.keys, unchecked.config.tokens) = (None, None);
-    let plain =
-        |errors: ConfigErrors| anstream::adapter::strip_str(&errors.to_string()).to_string();
-    unchecked.check().map(|_| config).map_err(plain)
+    unchecked
+        .check()
+        .map(|_| config)
+        .map_err(|errors| without_colours(&errors))
+}
+
+pub(super) fn without_colours(errors: &ConfigErrors) -> String {
+    anstream::adapter::strip_str(&errors.to_string()).to_string()
+}
+
+/// The first lines of all errors.
+pub(super) fn heads(errors: &str) -> Vec<&str> {
+    let lines = errors.lines();
+    let lines = lines.map(|line| line.strip_prefix("error: ").unwrap_or(line));
+    lines.filter(|line| line.starts_with("config")).collect()
 }
 
 #[test]
@@ -142,14 +154,8 @@ fn error_is_printed_with_its_position() {
 #[test]
 fn all_errors_are_reported_in_the_order_of_the_file() {
     let text = "log = 5\n[limits]\nshed_above = 9\nconcurrent_calls = 3\nround = 1\nasks = -1\n";
-    let shown = parse(text).unwrap_err();
-    let heads: Vec<&str> = shown
-        .lines()
-        .map(|line| line.strip_prefix("error: ").unwrap_or(line))
-        .filter(|line| line.starts_with("config"))
-        .collect();
     assert_eq!(
-        heads,
+        heads(&parse(text).unwrap_err()),
         [
             "config.toml:1:7: log must be a string, not integer `5`",
             "config.toml:3:14: limits.shed_above must be at most limits.concurrent_calls (3), not 9",

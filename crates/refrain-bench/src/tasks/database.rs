@@ -191,11 +191,11 @@ impl Database {
 
     /// Runs statements in one commit.
     pub(crate) async fn execute(&self, statements: Vec<Statement<'_>>) -> DbResult<()> {
-        let alone = statements.len() == 1;
+        let is_single = statements.len() == 1;
         match self {
             Self::Sqlite { writer, .. } => {
                 let mut writer = writer.lock().await;
-                if alone {
+                if is_single {
                     return run::<sqlx::Sqlite>(&mut writer, statements).await;
                 }
                 let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
@@ -203,7 +203,7 @@ impl Database {
                 tx.commit().await
             }
             Self::Postgres(pool) => {
-                if alone {
+                if is_single {
                     let mut connection = pool.acquire().await?;
                     return run::<sqlx::Postgres>(&mut connection, statements).await;
                 }
@@ -291,31 +291,31 @@ RETURNING id, call, journal";
             Self::Sqlite { .. } => (
                 "id = lower(hex(randomblob(24))), flow = randomblob(16)",
                 // SQLite chooses the number.
-                "task = made, ord = NULL",
+                "task = copy_id, ord = NULL",
             ),
             Self::Postgres(_) => (
                 "id = substring(encode(sha256(uuid_send(gen_random_uuid())), 'hex') FOR 48),
                  flow = uuid_send(gen_random_uuid())",
-                "task = made",
+                "task = copy_id",
             ),
         };
-        let (there,): (i64,) = self.fetch_one(WAITING, &[]).await?;
-        let missing = waiting as i64 - there;
+        let (count,): (i64,) = self.fetch_one(WAITING, &[]).await?;
+        let missing = waiting as i64 - count;
         let statements = [
             format!(
-                "CREATE TEMP TABLE made AS
+                "CREATE TEMP TABLE copies AS
                  WITH RECURSIVE n (n) AS (SELECT 1 WHERE {missing} > 0 UNION ALL SELECT n + 1 FROM n WHERE n < {missing})
                  SELECT t.* FROM refrain_tasks t, n WHERE id = $1"
             ),
-            format!("UPDATE made SET {new_values}"),
-            "CREATE TEMP TABLE made_asks AS SELECT a.*, made.id AS made FROM refrain_asks a, made WHERE task = $1"
+            format!("UPDATE copies SET {new_values}"),
+            "CREATE TEMP TABLE ask_copies AS SELECT a.*, copies.id AS copy_id FROM refrain_asks a, copies WHERE task = $1"
                 .to_owned(),
-            format!("UPDATE made_asks SET {new_ask}"),
-            "ALTER TABLE made_asks DROP COLUMN made".to_owned(),
-            "INSERT INTO refrain_tasks SELECT * FROM made".to_owned(),
-            "INSERT INTO refrain_asks SELECT * FROM made_asks".to_owned(),
-            "DROP TABLE made".to_owned(),
-            "DROP TABLE made_asks".to_owned(),
+            format!("UPDATE ask_copies SET {new_ask}"),
+            "ALTER TABLE ask_copies DROP COLUMN copy_id".to_owned(),
+            "INSERT INTO refrain_tasks SELECT * FROM copies".to_owned(),
+            "INSERT INTO refrain_asks SELECT * FROM ask_copies".to_owned(),
+            "DROP TABLE copies".to_owned(),
+            "DROP TABLE ask_copies".to_owned(),
         ];
         let statement = |sql: String| {
             let values = match sql.contains("$1") {

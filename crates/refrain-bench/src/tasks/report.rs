@@ -70,9 +70,9 @@ impl TaskReport<'_> {
         let options = self.options;
         let _ = writeln!(
             out,
-            "{DIM}Slices: {} of {} s, {} at a time. A ratio is the median over slices side by side; half of them lie in \
-             the range behind it. CPU time is that of the client's and the instance's process, not of a database \
-             server's.{DIM:#}",
+            "{DIM}Slices: {} of {} s, {} at a time. A ratio is the median of the ratios of adjacent slices, with their \
+             interquartile range. CPU time is that of the process with the clients and the instance, without a database \
+             server.{DIM:#}",
             options.slices, options.seconds_per_slice, options.concurrent,
         );
         let _ = writeln!(out, "{}.", machine::description());
@@ -217,7 +217,7 @@ mod tests {
         for expected in [
             "complete tasks",
             "0.80 (0.80 - 0.80)",
-            ">= 0.6  0.80  held",
+            ">= 0.6  0.80  met",
             "floor 4.50, Refrain 4.25",
             "claim 0.50, commit 2.00",
             "12,345",

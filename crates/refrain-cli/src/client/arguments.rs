@@ -40,12 +40,12 @@ impl Arguments {
 
     /// A warning for each argument that is not in the schema. The tool may accept it nevertheless.
     pub(super) fn unlisted_warnings(&self, schema: &Value) -> Vec<String> {
-        let Some(listed) = listed(schema) else {
+        let Some(properties) = closed_properties(schema) else {
             return Vec::new();
         };
         let names = self.0.iter().map(|(name, _)| name.as_str());
-        let unlisted = names.filter(|name| !listed.contains(name));
-        unlisted.map(|name| warning(name, &listed)).collect()
+        let unlisted = names.filter(|name| !properties.contains(name));
+        unlisted.map(|name| warning(name, &properties)).collect()
     }
 
     /// Whether the schema is needed to tell JSON from text.
@@ -132,10 +132,9 @@ fn pairs(words: &[String]) -> Result<Vec<(String, Argument)>, CommandError> {
             ))
             .hint("one JSON object with all arguments is also accepted"));
         };
-        if pairs.iter().any(|(known, _)| known == name) {
-            return Err(CommandError::usage(format!(
-                "argument {name:?} is given twice"
-            )));
+        if pairs.iter().any(|(earlier, _)| earlier == name) {
+            let message = format!("argument {name:?} is given twice");
+            return Err(CommandError::usage(message));
         }
         pairs.push((name.to_owned(), Argument::Text(text.to_owned())));
     }
@@ -146,10 +145,10 @@ fn as_json(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// The properties of a schema, unless it allows others.
-fn listed(schema: &Value) -> Option<Vec<&str>> {
+/// The properties of a schema, unless it allows further ones.
+fn closed_properties(schema: &Value) -> Option<Vec<&str>> {
     /// Keywords that can allow further properties.
-    const OTHER_PROPERTY_KEYWORDS: [&str; 9] = [
+    const OPENING_KEYWORDS: [&str; 9] = [
         "$ref",
         "$dynamicRef",
         "allOf",
@@ -161,9 +160,9 @@ fn listed(schema: &Value) -> Option<Vec<&str>> {
         "unevaluatedProperties",
     ];
     let is_open = match &schema["additionalProperties"] {
-        Value::Null | Value::Bool(false) => OTHER_PROPERTY_KEYWORDS
+        Value::Null | Value::Bool(false) => OPENING_KEYWORDS
             .iter()
-            .any(|word| schema.get(word).is_some()),
+            .any(|keyword| schema.get(keyword).is_some()),
         _ => true,
     };
     let properties = schema["properties"].as_object().filter(|_| !is_open)?;
@@ -171,33 +170,36 @@ fn listed(schema: &Value) -> Option<Vec<&str>> {
 }
 
 /// The warning about an unlisted argument, with similar names or all names.
-fn warning(name: &str, listed: &[&str]) -> String {
-    let similarity = |known: &&str| strsim::jaro_winkler(known, name);
-    let mut similar: Vec<&str> = listed.to_vec();
-    similar.retain(|known| similarity(known) >= MIN_SIMILARITY);
+fn warning(name: &str, properties: &[&str]) -> String {
+    let similarity = |property: &&str| strsim::jaro_winkler(property, name);
+    let mut similar = properties.to_vec();
+    similar.retain(|property| similarity(property) >= MIN_SIMILARITY);
     similar.sort_by(|a, b| similarity(b).total_cmp(&similarity(a)));
     similar.truncate(MAX_SUGGESTIONS);
     let quoted = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
         names.join(", ")
     };
-    let known = match (similar.as_slice(), listed) {
+    let advice = match (similar.as_slice(), properties) {
         ([], []) => "the tool takes no arguments".to_owned(),
         ([], all) => format!("the tool's arguments are {}", quoted(all)),
         (similar, _) => format!("did you mean {}?", quoted(similar)),
     };
-    format!("unknown argument {name:?}; {known}")
+    format!("unknown argument {name:?}; {advice}")
 }
 
+/// The types that a schema allows.
 fn types(schema: &Value) -> Vec<&str> {
-    let own = match &schema["type"] {
+    let mut all = match &schema["type"] {
         Value::String(one) => vec![one.as_str()],
         Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     };
-    let offered = ["anyOf", "oneOf"].into_iter();
-    let offered = offered.filter_map(|word| schema[word].as_array()).flatten();
-    own.into_iter().chain(offered.flat_map(types)).collect()
+    for keyword in ["anyOf", "oneOf"] {
+        let alternatives = schema[keyword].as_array().into_iter().flatten();
+        all.extend(alternatives.flat_map(types));
+    }
+    all
 }
 
 /// Whether a value has this type; never true for `string`.

@@ -128,8 +128,9 @@ impl ServerConnection {
             && let Some((token, source)) = options.token()?
         {
             warn_if_unencrypted(url);
-            let token =
-                Bearer::new(&token).map_err(|error| CommandError::usage(error.to_string()))?;
+            let token = Bearer::new(&token).map_err(|error| {
+                CommandError::usage(error.to_string()).hint(format!("check {source}"))
+            })?;
             builder = builder.authorize(token);
             bearer = Some(source);
         }

@@ -35,6 +35,11 @@ impl ProtocolOption {
 /// The hint for a server that speaks another dialect.
 pub(super) fn protocol_hint(kind: &ErrorKind) -> Option<String> {
     match kind {
+        ErrorKind::NoCommonVersion { supported } => {
+            let mut names = Dialect::all().map(Dialect::name);
+            let name = names.find(|name| supported.iter().any(|other| other == name))?;
+            Some(format!("try --dialect {name}"))
+        }
         ErrorKind::InvalidResponse(ReadError::OtherDialect) => {
             Some("select the server's dialect with --dialect".to_owned())
         }

@@ -168,6 +168,15 @@ impl From<&Error> for CommandError {
             ErrorKind::Auth(AuthError::TokenRejected(_)) => command_error.hint(
                 "get a new token, and put it into the file of --bearer-file or into $REFRAIN_TOKEN",
             ),
+            ErrorKind::InvalidAddress { address, .. }
+                if !address.is_empty() && !address.contains("://") =>
+            {
+                command_error.hint(format!("did you mean http://{address}?"))
+            }
+            ErrorKind::HttpStatus {
+                status: 404 | 405 | 501,
+                ..
+            } => command_error.hint("check the URL and its path"),
             ErrorKind::NotTls { address } => {
                 let plain = address.replacen("https://", "http://", 1);
                 command_error.hint(format!("if the server does not use TLS, try {plain}"))
@@ -183,7 +192,7 @@ impl From<&Error> for CommandError {
                 })
             }
             ErrorKind::TooManyRounds(_) => {
-                command_error.hint("raise --rounds if the server does not ask in a loop")
+                command_error.hint("raise --rounds, unless the server repeats the same asks")
             }
             kind => match protocol_hint(kind) {
                 Some(hint) => command_error.hint(hint),

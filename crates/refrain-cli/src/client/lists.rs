@@ -88,13 +88,13 @@ async fn list(
 
 /// An empty list if the server does not support the method.
 async fn or_empty<T>(list: impl Future<Output = Result<Vec<T>, Error>>) -> Result<Vec<T>, Error> {
-    let unknown = i64::from(ErrorCode::MethodNotFound.as_i32());
+    let not_found = i64::from(ErrorCode::MethodNotFound.as_i32());
     match list.await {
         Err(Error {
-            kind: ErrorKind::Rpc(refusal),
+            kind: ErrorKind::Rpc(failure),
             ..
-        }) if refusal.code == unknown => Ok(Vec::new()),
-        other => other,
+        }) if failure.code == not_found => Ok(Vec::new()),
+        listed => listed,
     }
 }
 
@@ -220,7 +220,7 @@ fn resource(resource: &ResourceInfo) -> String {
     facts.extend(resource.size.map(|size| format!("{size} bytes")));
     facts.extend(annotation_facts(resource.annotations.as_ref()));
     facts.extend(icon_count(&resource.icons));
-    located(
+    resource_entry(
         &resource.uri,
         title,
         resource.description.as_deref(),
@@ -230,15 +230,15 @@ fn resource(resource: &ResourceInfo) -> String {
 
 fn template(template: &ResourceTemplateInfo) -> String {
     let title = template.title.as_deref().unwrap_or(&template.name);
-    let mut facts = vec!["a template".to_owned()];
+    let mut facts = vec!["template".to_owned()];
     facts.extend(template.mime_type.as_deref().map(one_line));
     facts.extend(annotation_facts(template.annotations.as_ref()));
     facts.extend(icon_count(&template.icons));
     let about = template.description.as_deref();
-    located(&template.uri_template, title, about, &facts)
+    resource_entry(&template.uri_template, title, about, &facts)
 }
 
-fn located(uri: &str, title: &str, about: Option<&str>, facts: &[String]) -> String {
+fn resource_entry(uri: &str, title: &str, about: Option<&str>, facts: &[String]) -> String {
     let mut lines = head(uri, Some(title), about);
     lines.extend(facts_line(facts));
     lines.join("\n")
@@ -258,11 +258,11 @@ fn tool_facts(tool: &ToolInfo) -> Vec<String> {
         (hints.idempotent_hint, "idempotent", "not idempotent"),
         (hints.open_world_hint, "open world", "closed world"),
     ];
-    let said = hints.iter().filter_map(|(hint, yes, no)| {
-        let said = if (*hint)? { yes } else { no };
-        Some((*said).to_owned())
+    let facts = hints.iter().filter_map(|(hint, yes, no)| {
+        let fact = if (*hint)? { yes } else { no };
+        Some((*fact).to_owned())
     });
-    said.chain(icon_count(&tool.icons)).collect()
+    facts.chain(icon_count(&tool.icons)).collect()
 }
 
 fn icon_count(icons: &[Icon]) -> Option<String> {
@@ -320,11 +320,11 @@ fn table(rows: &[ArgumentRow<'_>]) -> Vec<String> {
     let kinds = width(|row| row.kind.chars().count());
     let line = |row: &ArgumentRow<'_>| {
         let name = one_line(row.name);
-        let needed = if row.required { "required" } else { "" };
+        let required = if row.required { "required" } else { "" };
         let about = one_line(row.about.unwrap_or_default());
         let gap = if kinds == 0 { "" } else { "  " };
         format!(
-            "    {BOLD}{name:<names$}{BOLD:#}  {:<kinds$}{gap}{needed:<8}  {DIM}{about}{DIM:#}",
+            "    {BOLD}{name:<names$}{BOLD:#}  {:<kinds$}{gap}{required:<8}  {DIM}{about}{DIM:#}",
             one_line(&row.kind)
         )
     };

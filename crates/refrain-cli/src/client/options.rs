@@ -8,6 +8,7 @@ use clap::{Args, value_parser};
 use refrain_client::ClientLimits;
 use refrain_wire::{LogLevel, Root};
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use url::Url;
@@ -59,6 +60,15 @@ pub(super) enum ServerTarget {
 pub(super) enum BearerSource {
     File(PathBuf),
     Environment,
+}
+
+impl fmt::Display for BearerSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => write!(f, "--bearer-file {}", file.display()),
+            Self::Environment => write!(f, "${TOKEN}"),
+        }
+    }
 }
 
 impl ConnectOptions {
@@ -176,7 +186,7 @@ pub(super) fn one_of<T: Copy + Send + Sync + 'static>(
     let all = Vec::from_iter(all);
     let names = PossibleValuesParser::new(all.iter().map(|(name, _)| *name));
     names.try_map(move |name| {
-        let found = all.iter().find(|(known, _)| *known == name);
+        let found = all.iter().find(|(candidate, _)| *candidate == name);
         found.map(|(_, value)| *value).ok_or("unknown name")
     })
 }

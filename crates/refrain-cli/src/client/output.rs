@@ -41,7 +41,8 @@ impl<W: Write> fmt::Write for Printer<W> {
 /// Prints text of this program; colours are removed unless it goes to a terminal.
 pub(super) fn print(text: &str) -> Result<(), CommandError> {
     let mut out = AutoStream::auto(stdout());
-    check_written(writeln!(out, "{text}").and_then(|()| out.flush()))
+    let written = write!(out, "{text}");
+    finish_line(out, written)
 }
 
 /// Prints text of the server. On a terminal it is sanitized, part by part: hidden characters need several times their size.
@@ -51,11 +52,7 @@ fn print_text(text: &str) -> Result<(), CommandError> {
         true => parts(text).try_for_each(|part| out.write_all(harmless(part).as_bytes())),
         false => out.write_all(text.as_bytes()),
     };
-    check_written(
-        written
-            .and_then(|()| writeln!(out))
-            .and_then(|()| out.flush()),
-    )
+    finish_line(out, written)
 }
 
 /// Prints a whole value with colours, without a copy of the text.
@@ -65,28 +62,22 @@ fn print_value(value: &Value) -> Result<(), CommandError> {
         written: Ok(()),
     };
     let _ = json::write(value, &mut printer, Fold::NOTHING, 0);
-    let Printer { mut out, written } = printer;
-    check_written(
-        written
-            .and_then(|()| writeln!(out))
-            .and_then(|()| out.flush()),
-    )
+    finish_line(printer.out, printer.written)
 }
 
+/// Prints a value as one line of JSON. On a terminal, control characters are written as JSON escapes.
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
     let text = serde_json::to_string(value).map_err(|error| {
         let message = format!("cannot write the result as JSON: {error}");
         CommandError::new(Code::Failed, message)
     })?;
-    print_raw(&text)
-}
-
-/// Prints a line. On a terminal, control characters are written as JSON escapes.
-fn print_raw(text: &str) -> Result<(), CommandError> {
     let mut out = stdout().lock();
-    let escaped = out.is_terminal().then(|| escaped(text));
-    let text = escaped.as_deref().unwrap_or(text);
-    check_written(writeln!(out, "{text}").and_then(|()| out.flush()))
+    let text = match out.is_terminal() {
+        true => escaped(&text),
+        false => text,
+    };
+    let written = out.write_all(text.as_bytes());
+    finish_line(out, written)
 }
 
 /// JSON with escapes for invisible characters, which occur only in strings.
@@ -104,8 +95,12 @@ fn escaped(json: &str) -> String {
     shown
 }
 
-fn check_written(written: std::io::Result<()>) -> Result<(), CommandError> {
-    match written {
+/// Ends a line that was written with this result.
+fn finish_line(mut out: impl Write, written: std::io::Result<()>) -> Result<(), CommandError> {
+    let finished = written
+        .and_then(|()| writeln!(out))
+        .and_then(|()| out.flush());
+    match finished {
         // The reader may close the pipe early.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             let message = format!("cannot write to standard output: {error}");
@@ -119,13 +114,13 @@ pub(super) fn result(kind: CallKind, result: &Value, json: bool) -> Result<(), C
     if json {
         return print_json(result);
     }
-    let pieces = match kind {
+    let blocks = match kind {
         CallKind::Tool => tool(result),
         CallKind::Prompt => prompt(result),
         CallKind::Resource => contents(result),
     };
-    for piece in pieces {
-        match piece {
+    for block in blocks {
+        match block {
             OutputBlock::Text(text) => print_text(&text)?,
             OutputBlock::Json(value) => print_value(value)?,
             OutputBlock::Own(text) => print(&text)?,
@@ -141,27 +136,27 @@ pub(super) fn is_error(result: &Value) -> bool {
 fn tool(result: &Value) -> Vec<OutputBlock<'_>> {
     let blocks = result.get("content").and_then(Value::as_array);
     let blocks = blocks.map(Vec::as_slice).unwrap_or_default();
-    let mut pieces: Vec<OutputBlock<'_>> = blocks.iter().map(block).collect();
+    let mut output: Vec<OutputBlock<'_>> = blocks.iter().map(block).collect();
     let has_text = blocks.iter().any(|block| block["type"] == "text");
     if let Some(structured) = result.get("structuredContent").filter(|_| !has_text) {
-        pieces.push(OutputBlock::Json(structured));
+        output.push(OutputBlock::Json(structured));
     }
-    pieces
+    output
 }
 
 fn prompt(result: &Value) -> Vec<OutputBlock<'_>> {
-    let mut pieces = Vec::new();
+    let mut output = Vec::new();
     if let Some(description) = result.get("description").and_then(Value::as_str) {
         let description = one_line(description);
-        pieces.push(OutputBlock::Own(format!("{DIM}{description}{DIM:#}")));
+        output.push(OutputBlock::Own(format!("{DIM}{description}{DIM:#}")));
     }
     let messages = result.get("messages").and_then(Value::as_array);
     for message in messages.into_iter().flatten() {
         let role = one_line(message["role"].as_str().unwrap_or("(no role)"));
-        pieces.push(OutputBlock::Own(format!("{BOLD}{role}:{BOLD:#}")));
-        pieces.push(block(&message["content"]));
+        output.push(OutputBlock::Own(format!("{BOLD}{role}:{BOLD:#}")));
+        output.push(block(&message["content"]));
     }
-    pieces
+    output
 }
 
 fn contents(result: &Value) -> Vec<OutputBlock<'_>> {
@@ -226,7 +221,7 @@ fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> OutputBlock<'stat
     ))
 }
 
-/// The whole value with colours; further lines are indented.
+/// The whole value with colours. Further lines are indented by `indent` columns.
 pub(super) fn pretty(value: &Value, indent: usize) -> String {
     json::format(value, Fold::NOTHING, indent)
 }
@@ -246,8 +241,8 @@ mod tests {
         assert_eq!(read, value);
     }
 
-    fn plain(pieces: &[OutputBlock<'_>]) -> String {
-        let lines = pieces.iter().map(|piece| match piece {
+    fn plain(blocks: &[OutputBlock<'_>]) -> String {
+        let lines = blocks.iter().map(|block| match block {
             OutputBlock::Text(text) => text.clone(),
             OutputBlock::Json(value) => anstream::adapter::strip_str(&pretty(value, 0)).to_string(),
             OutputBlock::Own(text) => anstream::adapter::strip_str(text).to_string(),

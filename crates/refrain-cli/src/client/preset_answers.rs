@@ -112,15 +112,17 @@ fn pair(text: &str) -> Result<(String, Value), CommandError> {
     if WORDS.contains(&value) {
         return Ok((key.to_owned(), value.into()));
     }
-    let read = serde_json::from_str(value).map_err(|_| {
-        CommandError::usage(format!(
-            "invalid --answer for {key:?}: neither JSON nor one of {}",
-            WORDS.join(", ")
+    let answer = serde_json::from_str(value).map_err(|_| {
+        let words = WORDS.join(", ");
+        let message =
+            format!("invalid --answer for {key:?}: {value:?} is neither JSON nor one of {words}");
+        CommandError::usage(message).hint(format!(
+            "a form takes an object, as in --answer '{key}={{\"FIELD\": \"VALUE\"}}'"
         ))
     })?;
     check_exact(value)
         .map_err(|why| CommandError::usage(format!("invalid --answer for {key:?}: {why}")))?;
-    Ok((key.to_owned(), read))
+    Ok((key.to_owned(), answer))
 }
 
 fn from_file(file: &Path) -> Result<Map<String, Value>, CommandError> {

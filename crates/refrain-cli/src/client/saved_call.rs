@@ -32,10 +32,8 @@ impl SavedCall {
             }),
             Ok(true) => Err(exists(file)),
             Err(error) => {
-                let file = file.display();
-                Err(CommandError::usage(format!(
-                    "cannot access {file}: {error}"
-                )))
+                let message = format!("cannot access {}: {error}", file.display());
+                Err(CommandError::usage(message))
             }
         }
     }
@@ -56,12 +54,13 @@ impl SavedCall {
                 CommandError::usage(format!("cannot lock saved call {name}: {error}"))
             }
         })?;
-        let (here, now) = (locked.metadata(), std::fs::metadata(file));
-        let (here, now) = (here.map_err(unreadable)?, now.map_err(unreadable)?);
-        if (here.dev(), here.ino()) != (now.dev(), now.ino()) {
+        // Another command may have replaced the file before it was locked.
+        let opened = locked.metadata().map_err(unreadable)?;
+        let current = std::fs::metadata(file).map_err(unreadable)?;
+        if (opened.dev(), opened.ino()) != (current.dev(), current.ino()) {
             return Err(is_in_use());
         }
-        let size = here.len();
+        let size = opened.len();
         if size > FILE_MAX {
             let message = format!("{name} is too large for a saved call: {size} bytes");
             return Err(CommandError::usage(message));

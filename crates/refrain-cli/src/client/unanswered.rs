@@ -14,17 +14,17 @@ pub(super) struct MissingAnswer {
     pub(super) why: String,
 }
 
-/// The asks that interrupted a call. Asks of a legacy server are not part of the call, but in `noted`.
+/// The asks that interrupted a call. Asks of a legacy server are in `recorded`, not in the call's `asks`.
 pub(super) fn unanswered_asks(
     asks: Vec<IncomingAsk>,
-    noted: Vec<MissingAnswer>,
+    recorded: Vec<MissingAnswer>,
     unanswered: &[UnansweredAsk],
 ) -> Vec<MissingAnswer> {
-    let noted = noted.into_iter().map(|noted| noted.ask);
+    let recorded = recorded.into_iter().map(|missing| missing.ask);
     let mut found: Vec<MissingAnswer> = Vec::new();
-    for ask in asks.into_iter().chain(noted) {
+    for ask in asks.into_iter().chain(recorded) {
         let missing = unanswered.iter().find(|missing| missing.key == ask.key());
-        let is_new = found.iter().all(|known| known.ask.key() != ask.key());
+        let is_new = found.iter().all(|earlier| earlier.ask.key() != ask.key());
         if let Some(UnansweredAsk { key, why }) = missing.filter(|_| is_new) {
             // The key is printed already.
             let why = why

@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 
 const START_TIME: Duration = Duration::from_secs(60);
 /// The interval at which the log of an instance is read until it listens.
-const LOOK: Duration = Duration::from_millis(5);
+const LOG_POLL: Duration = Duration::from_millis(5);
 const END_TIME: Duration = Duration::from_secs(5);
 /// The number of log lines that are printed of an instance after a failure.
 const LOG_LINES: usize = 12;
@@ -171,7 +171,7 @@ impl DemoInstance {
             if begun.elapsed() > START_TIME {
                 break format!("did not listen within {} seconds", START_TIME.as_secs());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(LOG_POLL).await;
         };
         let log = tail(&log).join("\n  ");
         Err(format!("instance {} {problem}; its log:\n  {log}", spec.name).into())

@@ -18,8 +18,8 @@ const WIDTH: usize = 94;
 const LABEL: usize = 12;
 const TEXT: usize = LABEL + 9;
 
-const HELD: Style = AnsiColor::Green.on_default().bold();
-const NOT_HELD: Style = AnsiColor::Red.on_default().bold();
+const PASSED: Style = AnsiColor::Green.on_default().bold();
+const FAILED: Style = AnsiColor::Red.on_default().bold();
 const ASKED: Style = AnsiColor::Yellow.on_default();
 
 pub(super) struct Printer {
@@ -151,8 +151,10 @@ impl Printer {
             return Ok(());
         }
         self.separate(true)?;
-        let (label, style) = verdict(held);
-        self.labelled(label, style, claim)
+        match held {
+            true => self.labelled("ok", PASSED, claim),
+            false => self.labelled("FAILED", FAILED, claim),
+        }
     }
 
     pub(super) fn failure(&mut self, problem: &str, instances: &[DemoInstance]) -> io::Result<()> {
@@ -161,7 +163,7 @@ impl Printer {
         let logs: Vec<Value> = instances.iter().map(log).collect();
         let members = json!({"problem": problem, "logs": logs});
         if !self.print_json("broke", members, &())? {
-            self.labelled("failed", NOT_HELD, problem)?;
+            self.labelled("failed", FAILED, problem)?;
             for instance in instances {
                 let name = instance.spec.name;
                 writeln!(self.out, "  the last log lines of {name}:")?;
@@ -220,12 +222,12 @@ impl Printer {
                 cost.push(format!("token of {token_bytes} bytes"));
             }
             RoundReply::Complete { text, is_error } => {
-                let style = if *is_error { NOT_HELD } else { HELD };
+                let style = if *is_error { FAILED } else { PASSED };
                 self.arrow("", "←", round.instance(), text, style)?;
             }
             RoundReply::Rejected { code, message } => {
                 let text = format!("{code} {message}");
-                self.arrow("", "←", round.instance(), &text, NOT_HELD)?;
+                self.arrow("", "←", round.instance(), &text, FAILED)?;
             }
         }
         if let Some(done) = round.cost {
@@ -255,7 +257,7 @@ impl Printer {
         self.sent("task", &reply.exchange, &sent)?;
         let status = reply.status.as_deref().unwrap_or("accepted");
         let (mut got, style) = match &reply.text {
-            Some(text) => (vec![format!("{status}: {text}")], HELD),
+            Some(text) => (vec![format!("{status}: {text}")], PASSED),
             None => (vec![status.to_owned()], ASKED),
         };
         got.extend(asked(&reply.asks));
@@ -269,8 +271,8 @@ impl Printer {
     fn attempt(&mut self, attempt: &str, round: &DemoRound) -> io::Result<()> {
         let (text, style) = match &round.reply {
             RoundReply::Rejected { code, .. } => (format!("rejected, {code}"), ASKED),
-            RoundReply::Complete { .. } => ("accepted".into(), HELD),
-            RoundReply::Incomplete { .. } => ("continued".into(), NOT_HELD),
+            RoundReply::Complete { .. } => ("accepted".into(), PASSED),
+            RoundReply::Incomplete { .. } => ("continued".into(), FAILED),
         };
         let who = colour(round.instance());
         writeln!(
@@ -328,8 +330,8 @@ impl Printer {
             return Ok(held);
         }
         let (summary, style) = match failed().count() {
-            0 => (format!("All {count} checks passed."), HELD),
-            failed => (format!("{failed} of {count} checks FAILED."), NOT_HELD),
+            0 => (format!("All {count} checks passed."), PASSED),
+            failed => (format!("{failed} of {count} checks FAILED."), FAILED),
         };
         writeln!(
             self.out,
@@ -339,13 +341,6 @@ impl Printer {
             writeln!(self.out, "  {}: {claim}", story.title)?;
         }
         Ok(held)
-    }
-}
-
-fn verdict(held: bool) -> (&'static str, Style) {
-    match held {
-        true => ("ok", HELD),
-        false => ("FAILED", NOT_HELD),
     }
 }
 

@@ -24,10 +24,10 @@ pub(super) struct Story {
     help: &'static str,
     pub(super) title: &'static str,
     pub(super) text: &'static str,
-    play: for<'a> fn(&'a mut World) -> Played<'a>,
+    pub(super) play: for<'a> fn(&'a mut World) -> Played<'a>,
 }
 
-type Played<'a> = Pin<Box<dyn Future<Output = Result<(), AppError>> + 'a>>;
+pub(super) type Played<'a> = Pin<Box<dyn Future<Output = Result<(), AppError>> + 'a>>;
 
 const MAIN: [&[Story]; 4] = [
     &asks::STORIES,
@@ -62,10 +62,6 @@ impl Story {
 
     fn is_extra(&self) -> bool {
         EXTRA.iter().any(|story| story.name == self.name)
-    }
-
-    pub(super) async fn play(&self, world: &mut World) -> Result<(), AppError> {
-        (self.play)(world).await
     }
 }
 

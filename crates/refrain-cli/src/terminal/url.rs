@@ -125,8 +125,8 @@ mod tests {
         let user = warnings_for("https://apple.com@evil.example/");
         assert!(user.contains("the page is at evil.example"), "{user}");
         assert!(warnings_for("https://u:p@evil.example/").contains("user name"));
-        let greek = warnings_for("https://аpple.com/");
-        assert!(greek.contains("\"аpple.com\""), "{greek}");
+        let cyrillic = warnings_for("https://аpple.com/");
+        assert!(cyrillic.contains("\"аpple.com\""), "{cyrillic}");
         assert!(warnings_for("https://192.0.2.7/").contains("IP address"));
         assert!(warnings_for("http://example.com/").contains("not encrypted"));
     }

@@ -1,7 +1,7 @@
 //! Authentication: access tokens, proxies, and invalid configurations.
 
 use crate::support::issuer::{self, AUDIENCE as RESOURCE, Answer, ISSUER, KeyServer, authority};
-use crate::support::{Call, Client, Files, Instance, Reply, Serve, Signer, refrain};
+use crate::support::{Call, Client, Files, Instance, Reply, Serve, Signer, config_check};
 use refrain_testkit::net::http;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -31,6 +31,19 @@ async fn metadata(instance: &Instance) -> Value {
     serde_json::from_str(&text).expect("valid JSON")
 }
 
+/// Checks that another caller cannot use the token of a call.
+pub(crate) async fn assert_bound_to_caller(alice: &Client, bob: &Client) {
+    let mut call = Call::weather("Oslo");
+    assert!(matches!(alice.round(&mut call).await, Reply::Asked(_)));
+    call.answer("github_login", &json!({"name": "octocat"}));
+    let stolen = bob.round(&mut call.clone()).await;
+    assert!(
+        matches!(stolen, Reply::Refused { code: -32602, .. }),
+        "{stolen:?}"
+    );
+    assert!(matches!(alice.round(&mut call).await, Reply::Done(_)));
+}
+
 /// Checks the behaviour of an instance with access tokens.
 async fn tokens_are_checked(instance: &Instance, issuer: &Signer) {
     let known = "scope=\"tools\", resource_metadata=\
@@ -52,15 +65,7 @@ async fn tokens_are_checked(instance: &Instance, issuer: &Signer) {
         .clone()
         .with_bearer(&issuer.token_for("alice", "openid admin"));
     let bob = client.with_bearer(&issuer.token_for("bob", "tools"));
-    let mut call = Call::weather("Oslo");
-    assert!(matches!(alice.round(&mut call).await, Reply::Asked(_)));
-    call.answer("github_login", &json!({"name": "octocat"}));
-    let stolen = bob.round(&mut call.clone()).await;
-    assert!(
-        matches!(stolen, Reply::Refused { code: -32602, .. }),
-        "{stolen:?}"
-    );
-    assert!(matches!(alice.round(&mut call).await, Reply::Done(_)));
+    assert_bound_to_caller(&alice, &bob).await;
     assert_eq!(
         metadata(instance).await,
         json!({
@@ -164,15 +169,15 @@ async fn token_file_can_grant_scopes() {
 }
 
 /// The error of `serve`, which is also that of `config check`.
-async fn said(files: &Files, text: &str, tokens: Option<&Path>) -> String {
+async fn config_error(files: &Files, text: &str, tokens: Option<&Path>) -> String {
     let config = files.write("config.toml", text);
     let serve = Serve::new().config(&config);
     match tokens {
         Some(tokens) => serve.tokens(tokens).fails().await,
         None => {
-            let said = serve.fails().await;
-            let check = refrain(["config".as_ref(), "check".as_ref(), config.as_os_str()]);
-            assert_eq!((check.code, &said), (1, &check.err));
+            let error = serve.fails().await;
+            let check = config_check(&config, &[]);
+            assert_eq!((check.code, &error), (1, &check.err));
             check.err
         }
     }
@@ -183,9 +188,9 @@ async fn auth_errors_are_reported_with_their_positions() {
     let files = Files::new();
     let text = "[auth]\nresource = \"ftp://x\"\nscopes = [\"a b\"]\n[auth.jwt]\nissuer = \"a#b\"\n\
                 audiences = []\n[auth.proxy]\nsecret_file = \"/no/such\"\n";
-    let said = said(&files, text, None).await;
-    let said = said.replace(&*files.path("config.toml").to_string_lossy(), "config.toml");
-    let heads: Vec<&str> = said
+    let error = config_error(&files, text, None).await;
+    let error = error.replace(&*files.path("config.toml").to_string_lossy(), "config.toml");
+    let heads: Vec<&str> = error
         .lines()
         .filter_map(|line| line.strip_prefix("error: "))
         .collect();
@@ -197,9 +202,9 @@ async fn auth_errors_are_reported_with_their_positions() {
         "config.toml:7:7: auth.proxy: cannot be combined with auth.jwt: choose one of them",
         "config.toml:8:15: auth.proxy.secret_file: cannot read /no/such: ",
     ]) {
-        assert!(head.starts_with(expected), "{expected}\n{said}");
+        assert!(head.starts_with(expected), "{expected}\n{error}");
     }
-    assert_eq!(heads.len(), 6, "{said}");
+    assert_eq!(heads.len(), 6, "{error}");
 }
 
 #[test]
@@ -210,11 +215,10 @@ fn config_check_prints_auth_settings_without_secrets() {
         "[auth]\nscopes = [\"tools\"]\nimplies = {{ admin = [\"tools\"] }}\n[auth.proxy]\nsecret_file = {secret:?}\n"
     );
     let config = files.write("config.toml", &config);
-    let check = ["config", "check", "--json"].map(str::as_ref);
-    let check = refrain(check.into_iter().chain([config.as_os_str()]));
+    let check = config_check(&config, &["--json"]);
     assert!(check.ok, "{check:?}");
-    let said: Value = serde_json::from_str(&check.out).expect("valid JSON");
-    let settings = said["settings"].as_array().expect("settings");
+    let report: Value = serde_json::from_str(&check.out).expect("valid JSON");
+    let settings = report["settings"].as_array().expect("settings");
     for (name, value, line) in [
         ("auth.resource", json!(null), json!(null)),
         ("auth.scopes", json!(["tools"]), json!(2)),
@@ -224,7 +228,7 @@ fn config_check_prints_auth_settings_without_secrets() {
     ] {
         let from = if line.is_null() { "default" } else { "file" };
         let shown = json!({"name": name, "value": value, "from": from, "line": line});
-        assert!(settings.contains(&shown), "{shown}\n{said}");
+        assert!(settings.contains(&shown), "{shown}\n{report}");
     }
     assert!(!check.out.contains(SECRET));
 }
@@ -273,7 +277,7 @@ async fn auth_error_names_its_setting() {
         ),
         (
             "[auth]\nresource = \"https://x\"\nauthorization_servers = [\"https://y\"]\n".into(),
-            "auth.resource: callers are not authenticated",
+            "auth.resource: access tokens would not be checked",
         ),
         (
             good.replace("admin = ", "\"two words\" = "),
@@ -294,17 +298,20 @@ async fn auth_error_names_its_setting() {
         ),
         (format!("{good}[auth.proxy]\n"), "auth.proxy:"),
     ] {
-        let said = said(&files, &text, None).await;
-        assert!(said.contains(key), "{text}: no {key:?} in {said}");
+        let error = config_error(&files, &text, None).await;
+        assert!(error.contains(key), "{text}: no {key:?} in {error}");
     }
     let secret = files.write("secret", SECRET);
     let proxy = format!("[auth.proxy]\nsecret_file = {secret:?}\nuser_header = \"a b\"\n");
-    let told = said(&files, &proxy, None).await;
-    assert!(told.contains("auth.proxy.user_header:"), "{told}");
+    let error = config_error(&files, &proxy, None).await;
+    assert!(error.contains("auth.proxy.user_header:"), "{error}");
     let tokens = files.write("callers.txt", "alice alice-alice-alice\n");
     for (text, key) in [(&good, "auth.jwt:"), (&proxy, "auth.proxy:")] {
-        let said = said(&files, text, Some(&tokens)).await;
-        assert!(said.contains(key) && said.contains("choose one"), "{said}");
+        let error = config_error(&files, text, Some(&tokens)).await;
+        assert!(
+            error.contains(key) && error.contains("choose one"),
+            "{error}"
+        );
     }
 }
 

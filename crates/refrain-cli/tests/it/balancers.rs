@@ -157,9 +157,9 @@ impl Proxy {
         for id in 1..=3 {
             let weather = call(id, "get_weather", json!({"location": "Oslo"}));
             let mut events = session.stream(&weather).await;
-            let asked = events.next().await;
-            assert_eq!(asked["method"], "elicitation/create", "{asked}");
-            let answer = session.post(&filled_in(&asked, "octocat")).await;
+            let ask = events.next().await;
+            assert_eq!(ask["method"], "elicitation/create", "{ask}");
+            let answer = session.post(&filled_in(&ask, "octocat")).await;
             assert_eq!(answer.status, 202, "{answer:?}");
             let reply = events.next().await;
             assert!(reply["result"]["content"][0]["text"].is_string(), "{reply}");

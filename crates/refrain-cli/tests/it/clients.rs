@@ -25,7 +25,7 @@ ok get_weather declined
 ok analyze_data
 ";
 /// The time limit for a client in seconds. The checks take two; the client itself gives up after 180.
-const CLIENT_TIME: &str = "240";
+pub(crate) const CLIENT_TIME: &str = "240";
 
 const PYTHON: [&str; 2] = [".tools/bin/python", "tests/clients/python_client.py"];
 const NPM: [&str; 2] = [".tools/bin/node", "tests/clients/npm_client.mjs"];
@@ -83,16 +83,16 @@ async fn with_an_access_token(client: [&str; 2]) {
     let stranger = Signer::ed25519("1").token_for("alice", "");
     let with = ["--token".as_ref(), stranger.as_ref(), url.as_ref()];
     let wrong = tool_fails(CLIENT_TIME, &client, &with).await;
-    let said = format!("{without}{wrong}");
+    let output = format!("{without}{wrong}");
     // Python reports the server's message, TypeScript the status.
-    let wanted = if client == PYTHON {
+    let expected = if client == PYTHON {
         "FAIL connect: MCPError: missing bearer token: send an Authorization header\n\
          FAIL connect: MCPError: the token cannot be verified\n"
     } else {
         "FAIL connect: Version negotiation failed: the server requires authorization (HTTP 401)\n\
          FAIL connect: Unauthorized\n"
     };
-    assert_eq!(said, wanted);
+    assert_eq!(output, expected);
 }
 
 /// The tasks of a client that leaves out `Mcp-Name`.
@@ -227,8 +227,8 @@ async fn ajv_compiles_schemas_of_every_type() {
         .tool(Tool::new("formats", formats))
         .tool(Tool::new("fields", fields));
     let printed = run_against(server.build().expect("a server"), AJV, &[], None).await;
-    let wanted = "ok formats input\nok formats output\nok fields input\nok fields form fields\n";
-    assert_eq!(printed, wanted);
+    let expected = "ok formats input\nok formats output\nok fields input\nok fields form fields\n";
+    assert_eq!(printed, expected);
 }
 
 /// The time after which the proxy closes a silent connection.
@@ -255,19 +255,21 @@ async fn silent_call_survives_a_proxy_that_closes_silent_connections() {
     assert_eq!(printed, "done\n");
 }
 
-const TOO_LONG: Duration = Duration::from_secs(1800);
+/// The time limit of a test, including the installation of the clients.
+pub(crate) const TEST_TIME: Duration = Duration::from_secs(1800);
 
-macro_rules! tests {
-    ($($name:ident: $way:ident with $client:ident,)*) => {$(
+macro_rules! client_tests {
+    ($($name:ident: $check:ident with $client:ident,)*) => {$(
         #[tokio::test]
         async fn $name() {
-            let done = tokio::time::timeout(TOO_LONG, $way($client)).await;
+            let done = tokio::time::timeout(crate::clients::TEST_TIME, $check($client)).await;
             done.expect("the test ends by itself");
         }
     )*};
 }
+pub(crate) use client_tests;
 
-tests! {
+client_tests! {
     python_over_http: over_http with PYTHON,
     python_over_a_fleet: over_a_fleet with PYTHON,
     python_over_stdio: over_stdio with PYTHON,

@@ -37,8 +37,8 @@ async fn asks(address: SocketAddr) {
         rest.any(String::is_empty)
     };
     until("the end of the event with the ask", has_ended).await;
-    let asked: Value = serde_json::from_str(line.trim_start_matches("data: ")).expect("JSON");
-    let answer = session.post(&filled_in(&asked, "octocat")).await;
+    let ask: Value = serde_json::from_str(line.trim_start_matches("data: ")).expect("JSON");
+    let answer = session.post(&filled_in(&ask, "octocat")).await;
     assert_eq!(answer.status, 202, "{answer:?}");
     curl.log.wait_for("Current weather in Oslo", 1).await;
     assert!(curl.ended().await.success());

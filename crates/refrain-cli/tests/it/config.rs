@@ -1,7 +1,11 @@
 //! The configuration file and flags.
 
+use crate::auth::assert_bound_to_caller;
 use crate::support::terminal::Terminal;
-use crate::support::{Call, Client, Files, Instance, Reply, Serve, program, refrain, root, within};
+use crate::support::{
+    Call, Client, Files, Instance, Reply, Serve, config_check, ended, program, refrain, root,
+    within,
+};
 use refrain_testkit::net::http::{self, status_of};
 use serde_json::{Value, json};
 
@@ -30,18 +34,17 @@ error: {path}:7:1: unknown setting \"round\" in [limits]; did you mean \"rounds\
   ^^^^^
 "
     );
-    let check = refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
+    let check = config_check(&file, &[]);
     assert_eq!((check.code, check.out.as_str()), (1, ""));
     assert_eq!(check.err, expected);
     let served = Serve::new().config(&file).fails().await;
     assert_eq!(served, expected);
 
-    let json = ["config", "check", "--json"].map(str::as_ref);
-    let json = refrain(json.into_iter().chain([file.as_os_str()]));
+    let json = config_check(&file, &["--json"]);
     assert_eq!((json.code, json.err.as_str()), (1, ""));
-    let said: Value = serde_json::from_str(&json.out).expect("valid JSON");
-    assert_eq!(said["usable"], false);
-    let positions = said["mistakes"].as_array().expect("mistakes").iter();
+    let report: Value = serde_json::from_str(&json.out).expect("valid JSON");
+    assert_eq!(report["usable"], false);
+    let positions = report["mistakes"].as_array().expect("mistakes").iter();
     let positions: Vec<_> = positions.map(|m| (&m["line"], &m["column"])).collect();
     let expected = [(1, 10), (2, 8), (3, 7), (6, 10), (7, 1)].map(|(l, c)| (json!(l), json!(c)));
     assert_eq!(
@@ -54,19 +57,19 @@ error: {path}:7:1: unknown setting \"round\" in [limits]; did you mean \"rounds\
 async fn malformed_or_missing_config_file_is_reported() {
     let files = Files::new();
     let file = files.write("config.toml", "audience = \"a\n[limits]\nrounds = \n");
-    for said in [
-        refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]).err,
+    for error in [
+        config_check(&file, &[]).err,
         Serve::new().config(&file).fails().await,
     ] {
-        assert!(said.contains("config.toml:1:"), "{said}");
-        assert!(said.contains("config.toml:3:"), "{said}");
+        assert!(error.contains("config.toml:1:"), "{error}");
+        assert!(error.contains("config.toml:3:"), "{error}");
     }
     let absent = files.path("absent.toml");
-    for said in [
-        refrain(["config".as_ref(), "check".as_ref(), absent.as_os_str()]).err,
+    for error in [
+        config_check(&absent, &[]).err,
         Serve::new().config(&absent).fails().await,
     ] {
-        assert!(said.contains("absent.toml: No such file"), "{said}");
+        assert!(error.contains("absent.toml: No such file"), "{error}");
     }
 }
 
@@ -102,13 +105,9 @@ async fn file_that_is_not_a_configuration_is_not_quoted() {
         ),
     ] {
         let file = files.write("secrets", &text);
-        let json = ["config", "check", "--json"].map(str::as_ref);
-        for said in [
-            refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]),
-            refrain(json.into_iter().chain([file.as_os_str()])),
-        ] {
-            assert_eq!(said.code, 1, "{said:?}");
-            assert!(!format!("{said:?}").contains(secret), "{said:?}");
+        for output in [config_check(&file, &[]), config_check(&file, &["--json"])] {
+            assert_eq!(output.code, 1, "{output:?}");
+            assert!(!format!("{output:?}").contains(secret), "{output:?}");
         }
         let served = Serve::new().config(&file).fails().await;
         let expected = format!("error: {}{expected}", file.display());
@@ -122,7 +121,7 @@ fn config_check_prints_every_setting_and_its_origin() {
     let files = Files::new();
     let text = "audience = \"ours\"\nallowed_hosts = [\n  \"a.example\", \"b.example\",\n]\n[limits]\nrounds = 5\n";
     let file = files.write("config.toml", text);
-    let check = refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
+    let check = config_check(&file, &[]);
     assert!(check.ok, "{check:?}");
     for line in [
         "listen                         \"127.0.0.1:8080\"            default",
@@ -138,16 +137,15 @@ fn config_check_prints_every_setting_and_its_origin() {
             check.out
         );
     }
-    let json = ["config", "check", "--json"].map(str::as_ref);
-    let json = refrain(json.into_iter().chain([file.as_os_str()]));
-    let said: Value = serde_json::from_str(&json.out).expect("valid JSON");
-    assert_eq!(said["usable"], true);
-    let settings = said["settings"].as_array().expect("settings");
+    let json = config_check(&file, &["--json"]);
+    let report: Value = serde_json::from_str(&json.out).expect("valid JSON");
+    assert_eq!(report["usable"], true);
+    let settings = report["settings"].as_array().expect("settings");
     assert_eq!(settings.len(), check.out.lines().count());
     let rounds = json!({"name": "limits.rounds", "value": 5, "from": "file", "line": 6});
-    assert!(settings.contains(&rounds), "{said}");
+    assert!(settings.contains(&rounds), "{report}");
     let keys = json!({"name": "keys", "value": null, "from": "default", "line": null});
-    assert!(settings.contains(&keys), "{said}");
+    assert!(settings.contains(&keys), "{report}");
 }
 
 #[tokio::test]
@@ -167,11 +165,9 @@ async fn config_check_is_coloured_on_a_terminal() {
             .stderr(theirs)
             .spawn()
             .expect("the binary");
-        let said = within("the output", terminal.read_until(part)).await;
-        assert!(said.contains("\u{1b}["), "{said:?}");
-        within("the end", child.wait())
-            .await
-            .expect("the process can be waited for");
+        let shown = within("the output", terminal.read_until(part)).await;
+        assert!(shown.contains("\u{1b}["), "{shown:?}");
+        ended(&mut child).await;
     }
 }
 
@@ -188,7 +184,7 @@ fn documented_defaults_match_the_command() {
     );
     let files = Files::new();
     let file = files.write("config.toml", &defaults.out);
-    let check = refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
+    let check = config_check(&file, &[]);
     assert!(check.ok, "{check:?}");
 }
 
@@ -198,22 +194,22 @@ async fn missing_or_invalid_named_file_is_reported() {
     let absent = files.path("absent");
     for flag in ["--keys", "--tokens"] {
         let serve = Serve::new().args([flag.as_ref(), absent.as_os_str()]);
-        let said = serve.fails().await;
-        assert!(said.contains("absent: No such file"), "{flag}: {said}");
+        let error = serve.fails().await;
+        assert!(error.contains("absent: No such file"), "{flag}: {error}");
         // The error is in a flag, and has no position in the configuration file.
-        assert!(said.starts_with("error: cannot read "), "{flag}: {said}");
+        assert!(error.starts_with("error: cannot read "), "{flag}: {error}");
     }
     let tokens = "# callers\nalice 0123456789abcdef\nbob short\n";
     let tokens = files.write("callers.txt", tokens);
-    let said = Serve::new().tokens(&tokens).fails().await;
+    let error = Serve::new().tokens(&tokens).fails().await;
     assert!(
-        said.contains("callers.txt") && said.contains("line 3"),
-        "{said}"
+        error.contains("callers.txt") && error.contains("line 3"),
+        "{error}"
     );
-    assert!(!said.contains("short"), "{said}");
+    assert!(!error.contains("short"), "{error}");
     let ledger = files.path("no/such/ledger");
-    let said = Serve::new().ledger(&ledger).fails().await;
-    assert!(said.contains("no/such/ledger"), "{said}");
+    let error = Serve::new().ledger(&ledger).fails().await;
+    assert!(error.contains("no/such/ledger"), "{error}");
 }
 
 #[tokio::test]
@@ -221,10 +217,10 @@ async fn address_in_use_is_reported() {
     let instance = Serve::new().start().await;
     let address = instance.address.to_string();
     let serve = Serve::without_address().args(["--listen", &address]);
-    let said = serve.fails().await;
+    let error = serve.fails().await;
     assert!(
-        said.contains(&format!("cannot listen on {address}")),
-        "{said}"
+        error.contains(&format!("cannot listen on {address}")),
+        "{error}"
     );
 }
 
@@ -312,15 +308,7 @@ async fn token_file_authenticates_callers() {
         client.clone().with_bearer("alice-alice-alice"),
         client.with_bearer("bob-bob-bob-bob-bob"),
     );
-    let mut call = Call::weather("Oslo");
-    assert!(matches!(alice.round(&mut call).await, Reply::Asked(_)));
-    call.answer("github_login", &json!({"name": "octocat"}));
-    let stolen = bob.round(&mut call.clone()).await;
-    assert!(
-        matches!(stolen, Reply::Refused { code: -32602, .. }),
-        "{stolen:?}"
-    );
-    assert!(matches!(alice.round(&mut call).await, Reply::Done(_)));
+    assert_bound_to_caller(&alice, &bob).await;
 }
 
 #[tokio::test]

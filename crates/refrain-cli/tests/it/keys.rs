@@ -28,9 +28,9 @@ fn keys_with_id(command: &str, file: &Path, id: &str) -> Output {
 
 /// The ids and states of the keys in a file.
 fn list(file: &Path) -> Vec<(String, String)> {
-    let said = refrain(["keys", "list", "--json", file.to_str().expect("UTF-8")]);
-    assert!(said.ok, "{said:?}");
-    let keys: Vec<Value> = serde_json::from_str(&said.out).expect("a list in JSON");
+    let output = refrain(["keys", "list", "--json", file.to_str().expect("UTF-8")]);
+    assert!(output.ok, "{output:?}");
+    let keys: Vec<Value> = serde_json::from_str(&output.out).expect("a list in JSON");
     let text = |key: &Value, field: &str| key[field].as_str().expect("a string").to_owned();
     keys.iter()
         .map(|key| (text(key, "id"), text(key, "state")))
@@ -43,14 +43,14 @@ fn states(file: &Path) -> Vec<String> {
 
 /// Adds a key and returns its id.
 fn stage(file: &Path) -> String {
-    let said = keys("stage", file);
-    assert!(said.ok, "{said:?}");
+    let output = keys("stage", file);
+    assert!(output.ok, "{output:?}");
     list(file).pop().expect("a key").0
 }
 
 fn promote(file: &Path, id: &str) {
-    let said = keys_with_id("promote", file, id);
-    assert!(said.ok, "{said:?}");
+    let output = keys_with_id("promote", file, id);
+    assert!(output.ok, "{output:?}");
 }
 
 fn mode(file: &Path) -> u32 {
@@ -109,23 +109,23 @@ fn key_list_prints_ids_without_secrets() {
     let file = files.keys("fleet.keys");
     let secret = secret(&file);
     assert_eq!(secret.len(), 43);
-    let said = [keys("list", &file), keys("stage", &file)];
+    let output = [keys("list", &file), keys("stage", &file)];
     let id = &list(&file)[0].0;
-    for said in said {
+    for output in output {
         assert!(
-            said.out.contains(id) && said.out.contains("minting"),
-            "{said:?}"
+            output.out.contains(id) && output.out.contains("minting"),
+            "{output:?}"
         );
-        assert!(!said.out.contains(&secret) && !said.err.contains(&secret));
+        assert!(!output.out.contains(&secret) && !output.err.contains(&secret));
     }
 }
 
 /// Checks that a command failed with this message, and did not change the file.
 #[track_caller]
-fn fails(file: &Path, before: &str, said: &Output, parts: &[&str]) {
-    assert!(!said.ok, "{said:?}");
+fn fails(file: &Path, before: &str, output: &Output, parts: &[&str]) {
+    assert!(!output.ok, "{output:?}");
     for part in parts {
-        assert!(said.err.contains(part), "no {part:?} in {said:?}");
+        assert!(output.err.contains(part), "no {part:?} in {output:?}");
     }
     let after = std::fs::read_to_string(file).expect("the file is there");
     assert_eq!(after, before);
@@ -145,24 +145,27 @@ fn failed_key_command_changes_nothing() {
         &[name, "already exists"],
     );
     for command in ["promote", "retire"] {
-        let said = keys_with_id(command, &file, "00000000");
+        let output = keys_with_id(command, &file, "00000000");
         fails(
             &file,
             &before,
-            &said,
+            &output,
             &["unknown key id 00000000", "keys list "],
         );
     }
-    let said = keys_with_id("retire", &file, minting);
-    fails(&file, &before, &said, &[minting, "promote another key"]);
+    let output = keys_with_id("retire", &file, minting);
+    fails(&file, &before, &output, &[minting, "promote another key"]);
 
     let absent = files.path("absent.keys");
-    let said = keys("list", &absent);
-    assert!(!said.ok && said.err.contains("absent.keys"), "{said:?}");
+    let output = keys("list", &absent);
+    assert!(
+        !output.ok && output.err.contains("absent.keys"),
+        "{output:?}"
+    );
     // A new key file would split the fleet.
-    assert!(!said.err.contains("keys new"), "{said:?}");
-    let said = keys("new", &files.path("no/such/fleet.keys"));
-    assert!(!said.ok && said.err.contains("no/such"), "{said:?}");
+    assert!(!output.err.contains("keys new"), "{output:?}");
+    let output = keys("new", &files.path("no/such/fleet.keys"));
+    assert!(!output.ok && output.err.contains("no/such"), "{output:?}");
 }
 
 #[test]
@@ -181,11 +184,11 @@ fn malformed_key_line_is_reported_without_its_secret() {
         ),
     ] {
         let file = files.write("broken.keys", &broken);
-        let said = keys("stage", &file);
+        let output = keys("stage", &file);
         let line = if broken.contains("ffffffff") { 3 } else { 2 };
         let line = format!("line {line}");
-        fails(&file, &broken, &said, &["broken.keys", &line, reason]);
-        assert!(!said.err.contains(short), "{said:?}");
+        fails(&file, &broken, &output, &["broken.keys", &line, reason]);
+        assert!(!output.err.contains(short), "{output:?}");
     }
     let none = whole.replace("minting", "retiring");
     let file = files.write("broken.keys", &none);
@@ -343,12 +346,12 @@ async fn keys_are_read_from_the_environment() {
     assert!(accepts(&a, &call).await);
 
     let broken = keys.replace("staged", "stagd");
-    let said = Serve::new().env("REFRAIN_KEYS", &broken).fails().await;
+    let error = Serve::new().env("REFRAIN_KEYS", &broken).fails().await;
     assert!(
-        said.contains("invalid $REFRAIN_KEYS: line 1 of the key ring"),
-        "{said}"
+        error.contains("invalid $REFRAIN_KEYS: line 1 of the key ring"),
+        "{error}"
     );
-    assert!(!said.contains(&secret(&file)), "{said}");
+    assert!(!error.contains(&secret(&file)), "{error}");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //!
 //! `scripts/tools` installs them. Without them, these tests fail.
 
+use crate::clients::{CLIENT_TIME, client_tests};
 use crate::relay::free;
 use crate::support::{Balancer, Files, Serve, run_tool, within};
 use refrain::runtime::SystemSource;
@@ -27,8 +28,6 @@ ok analyze_data
 ok project_roots
 ok get_weather declined
 ";
-/// The time limit for a client in seconds. The checks take two; the client itself gives up after 180.
-const CLIENT_TIME: &str = "240";
 
 const PYTHON: [&str; 2] = [".tools/bin/python-legacy", "tests/clients/legacy_python.py"];
 const NPM: [&str; 2] = [".tools/bin/node", "tests/clients/legacy_npm.mjs"];
@@ -88,8 +87,8 @@ async fn note(_: Cx) -> Result<String> {
 }
 
 /// Called by the client after it has subscribed.
-async fn subscribed(_: Cx, said: State<Arc<Notify>>) -> Result<&'static str> {
-    said.notify_one();
+async fn subscribed(_: Cx, notify: State<Arc<Notify>>) -> Result<&'static str> {
+    notify.notify_one();
     Ok("good")
 }
 
@@ -106,7 +105,7 @@ async fn wait_for_subscription(server: &Server) {
 /// The server is replaced by another one with the same keys while the client is subscribed.
 async fn over_a_restart(client: [&str; 2]) {
     let keys = KeyRing::generate(&SystemSource::new());
-    let said = Arc::new(Notify::new());
+    let notify = Arc::new(Notify::new());
     let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     socket.set_nonblocking(true).expect("a socket");
     let url = format!(
@@ -116,7 +115,7 @@ async fn over_a_restart(client: [&str; 2]) {
     let server = || {
         let server = Server::builder("refrain", "1")
             .keys(keys.clone())
-            .state(said.clone())
+            .state(notify.clone())
             .tool(Tool::new("subscribed", subscribed))
             .resource(Resource::new(NOTE, "today", note));
         server.build().expect("the server is valid")
@@ -131,11 +130,11 @@ async fn over_a_restart(client: [&str; 2]) {
     let restart = async {
         let before = server();
         let until = async {
-            said.notified().await;
+            notify.notified().await;
             wait_for_subscription(&before).await;
             before.resource_updated(NOTE);
             // The client got the notification.
-            said.notified().await;
+            notify.notified().await;
         };
         serving(&before, &mut pin!(until)).await;
         let after = server();
@@ -148,29 +147,17 @@ async fn over_a_restart(client: [&str; 2]) {
         serving(&after, &mut pin!(until)).await;
     };
     let args: [&OsStr; 3] = ["--listen".as_ref(), NOTE.as_ref(), url.as_ref()];
-    let told = tokio::select! {
-        told = run_tool(CLIENT_TIME, &client, &args) => told,
+    let printed = tokio::select! {
+        printed = run_tool(CLIENT_TIME, &client, &args) => printed,
         () = restart => unreachable!("it is served for as long as the client needs"),
     };
     assert_eq!(
-        told,
+        printed,
         "ok resources/updated\nok tools/list_changed\nok ping\n"
     );
 }
 
-const TOO_LONG: Duration = Duration::from_secs(1800);
-
-macro_rules! tests {
-    ($($name:ident: $way:ident with $client:ident,)*) => {$(
-        #[tokio::test]
-        async fn $name() {
-            let done = tokio::time::timeout(TOO_LONG, $way($client)).await;
-            done.expect("the test ends by itself");
-        }
-    )*};
-}
-
-tests! {
+client_tests! {
     python_over_http: over_http with PYTHON,
     python_over_two_instances: over_two_instances with PYTHON,
     python_over_stdio: over_stdio with PYTHON,

@@ -1,7 +1,8 @@
 //! A legacy client and three processes without sticky balancing: each request goes to another process.
 //!
-//! The processes are this test binary with [`PORT`] set, so that they have tools that log, ask and change a resource.
+//! The processes are this test binary with [`ADDRESS`] set, so that they have tools that log, ask and change a resource.
 
+use crate::relay::free;
 use crate::support::{Files, Process, within};
 use refrain::server::{AllowedHosts, KeyRing, Resource, Server, ServerLimits, Tool, serve};
 use refrain::{Cx, Elicit, Result, State};
@@ -19,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
-const PORT: &str = "LEGACY_FLEET_PORT";
+const ADDRESS: &str = "LEGACY_FLEET_ADDRESS";
 const KEYS: &str = "LEGACY_FLEET_KEYS";
 const LISTENING: &str = "the instance listens";
 const NOTE: &str = "notes://today";
@@ -51,10 +52,9 @@ async fn note(_: Cx) -> Result<String> {
 /// Runs an instance if this process was started as one. Otherwise it tests nothing.
 #[tokio::test]
 async fn instance() {
-    let (Ok(port), Ok(keys)) = (std::env::var(PORT), std::env::var(KEYS)) else {
+    let (Ok(address), Ok(keys)) = (std::env::var(ADDRESS), std::env::var(KEYS)) else {
         return;
     };
-    let address = format!("127.0.0.1:{port}");
     let keys = std::fs::read_to_string(keys).expect("the keys are readable");
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,
@@ -87,15 +87,15 @@ struct Member {
 }
 
 impl Member {
-    async fn start(keys: &Path, port: u16) -> Self {
+    async fn start(keys: &Path, address: SocketAddr) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
         command
             .args(["--exact", "legacy_fleet::instance", "--nocapture"])
-            .env(PORT, port.to_string())
+            .env(ADDRESS, address.to_string())
             .env(KEYS, keys);
         Self {
             process: Process::start(command, LISTENING, None).await.0,
-            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            address,
         }
     }
 }
@@ -120,8 +120,8 @@ impl Fleet {
             turn: AtomicUsize::new(0),
             session: String::new(),
         };
-        for port in free_ports() {
-            fleet.processes.push(Member::start(&keys, port).await);
+        for address in free::<3>() {
+            fleet.processes.push(Member::start(&keys, address).await);
         }
         let hello = initialize("2025-11-25", &json!({"elicitation": {}}));
         let opened = fleet.post(&hello).await;
@@ -198,17 +198,17 @@ impl Fleet {
     }
 
     /// Makes a call that asks, and returns the ask.
-    async fn asked(&self, id: u32) -> (Events, Value) {
+    async fn greet_until_ask(&self, id: u32) -> (Events, Value) {
         let mut events = self.call(id, "greet").await;
-        let asked = events.next().await.expect("an ask");
-        assert_eq!(asked["method"], "elicitation/create", "{asked}");
-        (events, asked)
+        let ask = events.next().await.expect("an ask");
+        assert_eq!(ask["method"], "elicitation/create", "{ask}");
+        (events, ask)
     }
 
     /// Restarts the process with this index.
     async fn restart(&mut self, at: usize) {
-        let port = self.processes[at].address.port();
-        self.processes[at] = Member::start(&self.keys, port).await;
+        let address = self.processes[at].address;
+        self.processes[at] = Member::start(&self.keys, address).await;
     }
 }
 
@@ -216,27 +216,14 @@ fn request(id: u32, method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
-fn answer(asked: &Value) -> Value {
+fn answer(ask: &Value) -> Value {
     let result = json!({"action": "accept", "content": {"name": "Ann"}});
-    json!({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+    json!({"jsonrpc": "2.0", "id": ask["id"], "result": result})
 }
 
 fn cancel(id: u32) -> Value {
     let params = json!({"requestId": id});
     json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
-}
-
-/// Free ports outside of the ephemeral range.
-fn free_ports() -> [u16; 3] {
-    static TRIED: AtomicUsize = AtomicUsize::new(0);
-    let next = || {
-        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        let port = 10_000 + (std::process::id() as usize * 31 + tried) % 10_000;
-        let port = u16::try_from(port).expect("a free port");
-        let bound = std::net::TcpListener::bind(("127.0.0.1", port));
-        bound.ok().map(|_| port)
-    };
-    [(); 3].map(|()| (0..10_000).find_map(|_| next()).expect("a free port"))
 }
 
 /// A stream of events.
@@ -277,35 +264,39 @@ async fn every_request_goes_to_another_instance() {
     let fleet = Fleet::new().await;
     // Asks are answered.
     for id in 1..=3 {
-        let (mut events, asked) = fleet.asked(id).await;
-        let (status, said) = fleet.status(&answer(&asked)).await;
-        assert_eq!((status, said.as_str()), (202, ""));
+        let (mut events, ask) = fleet.greet_until_ask(id).await;
+        let (status, body) = fleet.status(&answer(&ask)).await;
+        assert_eq!((status, body.as_str()), (202, ""));
         assert_eq!(events.text().await, "Hello, Ann!");
         assert_eq!(events.next().await, None);
     }
     // A call is cancelled.
-    let (mut events, _) = fleet.asked(4).await;
+    let (mut events, _) = fleet.greet_until_ask(4).await;
     assert_eq!(fleet.status(&cancel(4)).await.0, 202);
     assert_eq!(events.next().await, None);
     // Broken streams of a call and of the session are resumed.
-    let (events, asked) = fleet.asked(5).await;
+    let (events, ask) = fleet.greet_until_ask(5).await;
     let last = events.last.clone();
     drop(events);
-    assert_eq!(fleet.status(&answer(&asked)).await.0, 202);
+    assert_eq!(fleet.status(&answer(&ask)).await.0, 202);
     assert_eq!(fleet.get(Some(&last)).await.text().await, "Hello, Ann!");
     let mut news = fleet.get(None).await;
     let subscribe = request(6, "resources/subscribe", &json!({"uri": NOTE}));
     assert_eq!(fleet.result(&subscribe).await, json!({}));
     let touch = request(7, "tools/call", &json!({"name": "touch", "arguments": {}}));
     fleet.result(&touch).await;
-    let told = news.next().await.expect("a notification");
-    assert_eq!(told["params"], json!({"uri": NOTE}), "{told}");
+    let notification = news.next().await.expect("a notification");
+    assert_eq!(
+        notification["params"],
+        json!({"uri": NOTE}),
+        "{notification}"
+    );
     let last = news.last.clone();
     drop(news);
     fleet.result(&touch).await;
-    let told = fleet.get(Some(&last)).await.next().await;
+    let notification = fleet.get(Some(&last)).await.next().await;
     assert_eq!(
-        told.expect("a notification")["params"],
+        notification.expect("a notification")["params"],
         json!({"uri": NOTE})
     );
     // Any instance can set the log level of the session.
@@ -335,28 +326,28 @@ async fn every_request_goes_to_another_instance() {
 async fn killed_holder_is_reported_and_the_session_continues() {
     let mut fleet = Fleet::new().await;
     // The first call is relayed, since the first two requests went to the first two processes.
-    let (mut events, asked) = fleet.asked(1).await;
+    let (mut events, ask) = fleet.greet_until_ask(1).await;
     let last = events.last.clone();
     let mut holder = fleet.processes.remove(0);
     holder.process.kill().await;
     let began = Instant::now();
-    let told = events.next().await.expect("the reply");
-    assert_eq!(told["id"], 1, "{told}");
-    let lost = |said: &str| assert!(said.contains("the call was lost"), "{said}");
-    lost(&told.to_string());
-    let (status, said) = fleet.status(&answer(&asked)).await;
-    assert_eq!(status, 400, "{said}");
-    lost(&said);
-    let (status, said) = fleet.status(&cancel(1)).await;
-    assert_eq!(status, 400, "{said}");
-    lost(&said);
-    let told = fleet
+    let reply = events.next().await.expect("the reply");
+    assert_eq!(reply["id"], 1, "{reply}");
+    let lost = |error: &str| assert!(error.contains("the call was lost"), "{error}");
+    lost(&reply.to_string());
+    let (status, error) = fleet.status(&answer(&ask)).await;
+    assert_eq!(status, 400, "{error}");
+    lost(&error);
+    let (status, error) = fleet.status(&cancel(1)).await;
+    assert_eq!(status, 400, "{error}");
+    lost(&error);
+    let reply = fleet
         .get(Some(&last))
         .await
         .next()
         .await
         .expect("the server replies");
-    lost(&told.to_string());
+    lost(&reply.to_string());
     assert!(began.elapsed() < Duration::from_secs(2), "{began:?}");
     // The session continues on each instance.
     for id in 2..=5 {
@@ -364,9 +355,9 @@ async fn killed_holder_is_reported_and_the_session_continues() {
         assert_eq!(fleet.result(&list).await["tools"][0]["name"], "greet");
     }
     for id in 6..=7 {
-        let (mut events, asked) = fleet.asked(id).await;
-        let (status, said) = fleet.status(&answer(&asked)).await;
-        assert_eq!(status, 202, "{said}");
+        let (mut events, ask) = fleet.greet_until_ask(id).await;
+        let (status, error) = fleet.status(&answer(&ask)).await;
+        assert_eq!(status, 202, "{error}");
         assert_eq!(events.text().await, "Hello, Ann!");
     }
 }
@@ -374,21 +365,21 @@ async fn killed_holder_is_reported_and_the_session_continues() {
 #[tokio::test]
 async fn drained_holder_ends_its_calls_and_the_session_continues() {
     let mut fleet = Fleet::new().await;
-    let (mut events, asked) = fleet.asked(1).await;
+    let (mut events, ask) = fleet.greet_until_ask(1).await;
     let holder = &mut fleet.processes[0].process;
     holder.signal(Signal::TERM);
     holder.ended().await;
     // The ask is withdrawn before the reply.
     let withdrawn = events.next().await.expect("a notification");
     assert_eq!(withdrawn["method"], "notifications/cancelled");
-    let told = events.next().await.expect("the reply");
-    assert!(told.get("error").is_some(), "{told}");
+    let reply = events.next().await.expect("the reply");
+    assert!(reply.get("error").is_some(), "{reply}");
     // Another process at the same URL does not hold the session, but serves it.
     fleet.restart(0).await;
     for _ in 0..3 {
-        let (status, said) = fleet.status(&answer(&asked)).await;
-        assert_eq!(status, 400, "{said}");
-        assert!(said.contains("the call was lost"), "{said}");
+        let (status, error) = fleet.status(&answer(&ask)).await;
+        assert_eq!(status, 400, "{error}");
+        assert!(error.contains("the call was lost"), "{error}");
         let list = request(2, "tools/list", &json!({}));
         assert_eq!(fleet.result(&list).await["tools"][0]["name"], "greet");
     }

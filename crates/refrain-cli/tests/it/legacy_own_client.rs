@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex};
 use tokio::process::Command;
 
 /// A server and its log.
-struct Ours {
+struct TestServer {
     /// Only with HTTP.
     instance: Option<Instance>,
     files: Files,
 }
 
-impl Ours {
+impl TestServer {
     async fn all() -> [Self; 2] {
         let instance = Serve::new().env("RUST_LOG", "debug").start().await;
         let over = |instance| Self {
@@ -60,13 +60,13 @@ impl Ours {
 
 #[tokio::test]
 async fn progress_arrives_during_a_call() {
-    for ours in Ours::all().await {
+    for server in TestServer::all().await {
         let heard: Arc<Mutex<Vec<f64>>> = Arc::default();
-        let hear = Arc::clone(&heard);
+        let recorder = Arc::clone(&heard);
         let builder = Client::builder().on_progress(move |progress: Progress| {
-            hear.lock().expect("no panic").push(progress.progress);
+            recorder.lock().expect("no panic").push(progress.progress);
         });
-        let client = ours.connect(builder).await;
+        let client = server.connect(builder).await;
         let sum = client.call_tool("sum", json!({"to": 100, "pause_ms": 1}));
         let result = json!(within("the sum", sum).await.expect("the call succeeds"));
         assert!(result["content"][0]["text"].is_string(), "{result}");
@@ -79,22 +79,22 @@ async fn progress_arrives_during_a_call() {
 
 #[tokio::test]
 async fn dropped_call_is_cancelled_on_the_server() {
-    for ours in Ours::all().await {
+    for server in TestServer::all().await {
         let heard = Arc::new(AtomicUsize::new(0));
-        let hear = Arc::clone(&heard);
+        let recorder = Arc::clone(&heard);
         let builder = Client::builder()
             .on_progress(move |_| {
-                hear.fetch_add(1, Ordering::SeqCst);
+                recorder.fetch_add(1, Ordering::SeqCst);
             })
             .on_form(|_| async { Ok(AskAnswer::accept(json!({"input": "still there"}))?) });
-        let client = ours.connect(builder).await;
+        let client = server.connect(builder).await;
         tokio::select! {
             ended = client.call_tool("sum", json!({"to": 100_000, "pause_ms": 5})) => {
                 panic!("the call ended early: {ended:?}")
             }
             () = until("the start of the call", || heard.load(Ordering::SeqCst) > 0) => {}
         }
-        until("the cancellation", || ours.log_count("cancelled") > 0).await;
+        until("the cancellation", || server.log_count("cancelled") > 0).await;
         let echo = within("the echo", client.call_tool("echo", json!({}))).await;
         let echo: Value = json!(echo.expect("the call succeeds"));
         assert_eq!(echo["content"][0]["text"], "Echo: still there");

@@ -100,9 +100,9 @@ async fn failed_start_is_logged_as_json() {
     let taken = Serve::new().start().await;
     let address = taken.address.to_string();
     let serve = Serve::without_address().args(["--log", "json", "--listen", &address]);
-    let said = serve.fails().await;
-    let last = said.lines().last().expect("a line");
-    for line in said.lines() {
+    let log = serve.fails().await;
+    let last = log.lines().last().expect("a line");
+    for line in log.lines() {
         assert!(serde_json::from_str::<Value>(line).is_ok(), "{line}");
     }
     let last: Value = serde_json::from_str(last).expect("valid JSON");
@@ -127,8 +127,8 @@ async fn each_round_logs_one_event() {
     assert!(matches!(none, Reply::Refused { .. }), "{none:?}");
 
     let odd = json!({"location": ["Oslo-in-Norway"]});
-    let misfit = alice.round(&mut Call::new("get_weather", odd)).await;
-    assert!(format!("{misfit:?}").contains("Oslo-in-Norway"));
+    let invalid = alice.round(&mut Call::new("get_weather", odd)).await;
+    assert!(format!("{invalid:?}").contains("Oslo-in-Norway"));
 
     instance.log.wait_for("round ended", 4).await;
     let events: Vec<Value> = instance
@@ -159,8 +159,13 @@ async fn each_round_logs_one_event() {
         );
     }
     // Neither arguments nor answers, nor an unknown tool name.
-    for said in ["Oslo-in-Norway", "octocat", "no-such-tool"] {
-        assert_eq!(instance.log.count(said), 0, "{said}: {:?}", instance.log);
+    for secret in ["Oslo-in-Norway", "octocat", "no-such-tool"] {
+        assert_eq!(
+            instance.log.count(secret),
+            0,
+            "{secret}: {:?}",
+            instance.log
+        );
     }
 }
 
@@ -188,10 +193,10 @@ async fn invalid_log_filter_is_rejected() {
         ("refrain_server=loud", "refrain_server=loud"),
         ("warn,refrain==", "refrain=="),
     ] {
-        let said = Serve::new().env("RUST_LOG", filter).fails().await;
+        let error = Serve::new().env("RUST_LOG", filter).fails().await;
         assert!(
-            said.contains("invalid $RUST_LOG") && said.contains(part),
-            "{said}"
+            error.contains("invalid $RUST_LOG") && error.contains(part),
+            "{error}"
         );
     }
     for filter in ["", "warn", "refrain_server=debug,hyper=off"] {
@@ -214,12 +219,12 @@ async fn log_is_coloured_on_a_terminal_unless_disabled() {
         let mut terminal = Terminal::open();
         let serve = Serve::new().env("TERM", "xterm").env(name, value);
         let mut child = serve.on(&mut terminal);
-        let said = within("a log line", terminal.read_until("no keys are configured")).await;
+        let shown = within("a log line", terminal.read_until("no keys are configured")).await;
         child.kill().await.expect("it can be ended");
         assert_eq!(
-            said.contains("\u{1b}["),
+            shown.contains("\u{1b}["),
             coloured,
-            "{name}={value}: {said:?}"
+            "{name}={value}: {shown:?}"
         );
     }
 }

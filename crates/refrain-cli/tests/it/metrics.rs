@@ -2,9 +2,10 @@
 
 use crate::support::tasks::in_the_middle;
 use crate::support::{
-    Call, Client, Files, Instance, Reply, Request, Serve, refrain, root, run_tool, within,
+    Call, Client, Files, Instance, Reply, Request, Serve, ended, refrain, root, run_tool,
 };
 use refrain_testkit::net::http::{page_of, send, status_of, text_of};
+use refrain_testkit::net::process::Log;
 use rustix::process::Signal;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -13,11 +14,13 @@ use std::time::{Duration, Instant};
 /// Starts an instance with a metrics port, and returns the port's address.
 async fn with_metrics(serve: Serve) -> (Instance, SocketAddr) {
     let instance = serve.start().await;
-    let line = instance.log.wait_for("serving metrics", 1).await;
-    (instance, metrics_address(&line))
+    let address = metrics_address(&instance.log).await;
+    (instance, address)
 }
 
-fn metrics_address(line: &str) -> SocketAddr {
+/// The address of the metrics port in a log.
+pub(crate) async fn metrics_address(log: &Log) -> SocketAddr {
+    let line = log.wait_for("serving metrics", 1).await;
     let address = line
         .split_once("http://")
         .and_then(|(_, rest)| rest.split_once("/metrics"));
@@ -49,10 +52,10 @@ async fn metrics_are_enabled_by_flag_or_file() {
     }
     let taken = Serve::new().start().await;
     let address = taken.address.to_string();
-    let said = Serve::new().args(["--metrics", &address]).fails().await;
+    let error = Serve::new().args(["--metrics", &address]).fails().await;
     assert!(
-        said.contains(&format!("cannot listen on {address}")),
-        "{said}"
+        error.contains(&format!("cannot listen on {address}")),
+        "{error}"
     );
     let same = ["serve", "--listen", &address, "--metrics", &address];
     let same = refrain(same);
@@ -104,10 +107,10 @@ async fn draining_is_visible_on_both_ports() {
         let begun = Instant::now();
         instance.signal(Signal::TERM);
         instance.log.wait_for("draining", 1).await;
-        let mut told = Vec::new();
+        let mut statuses = Vec::new();
         for port in ports {
             for page in ["/readyz", "/healthz"] {
-                told.push(status_of(port, page).await);
+                statuses.push(status_of(port, page).await);
             }
         }
         let client = Client::new(instance.address);
@@ -116,8 +119,8 @@ async fn draining_is_visible_on_both_ports() {
         if begun.elapsed() >= grace {
             return None;
         }
-        let told: Vec<u16> = told.into_iter().map(Result::unwrap).collect();
-        assert_eq!(told, [503, 200, 503, 200]);
+        let statuses: Vec<u16> = statuses.into_iter().map(Result::unwrap).collect();
+        assert_eq!(statuses, [503, 200, 503, 200]);
         assert_eq!(sum.unwrap().reply, Reply::HandedOn);
         let text = page.unwrap();
         assert!(text.contains("\nrefrain_draining 1\n"), "{text}");
@@ -206,12 +209,9 @@ async fn every_metric_is_documented() {
 async fn stdio_instance_serves_metrics() {
     let serve = Serve::without_address().args(["--stdio", "--metrics", "127.0.0.1:0"]);
     let (mut child, log) = serve.with_input();
-    let line = log.wait_for("serving metrics", 1).await;
-    let address = metrics_address(&line);
+    let address = metrics_address(&log).await;
     assert_eq!(status_of(address, "/readyz").await.unwrap(), 200);
     drop(child.stdin.take());
-    let status = within("the end", child.wait())
-        .await
-        .expect("the process can be waited for");
+    let status = ended(&mut child).await;
     assert!(status.success(), "{status}");
 }

@@ -1,6 +1,6 @@
 //! Relaying: a live tool runs once on its holder, whichever instance gets its rounds.
 
-use crate::support::{Balancer, Call, Client, Files, Instance, Reply, Serve, refrain};
+use crate::support::{Balancer, Call, Client, Files, Instance, Reply, Serve, config_check};
 use serde_json::json;
 use std::net::{SocketAddr, TcpListener};
 use std::ops::Range;
@@ -113,13 +113,13 @@ async fn request_is_relayed_to_the_holder_of_its_call() {
     let mut lost = change_seat();
     assert_eq!(at_a.round(&mut lost).await, asked());
     a.kill().await;
-    let said = refused(at_b.round(&mut answered(lost.clone())).await);
-    assert!(said.contains("does not respond"), "{said}");
-    assert!(said.contains("this request had no effect"), "{said}");
+    let error = refused(at_b.round(&mut answered(lost.clone())).await);
+    assert!(error.contains("does not respond"), "{error}");
+    assert!(error.contains("this request had no effect"), "{error}");
     // After a restart, it does not hold the call.
     let _a = fleet.start("a", addresses[0]).await;
-    let said = refused(at_b.round(&mut answered(lost)).await);
-    assert!(said.contains("no longer in memory"), "{said}");
+    let error = refused(at_b.round(&mut answered(lost)).await);
+    assert!(error.contains("no longer in memory"), "{error}");
     assert_eq!(fleet.lines().len(), 7, "the first part of it, once");
 }
 
@@ -132,8 +132,8 @@ async fn without_an_advertised_url_nothing_is_relayed() {
     let (at_a, at_b) = (Client::new(a.address), Client::new(b.address));
     let mut call = change_seat();
     assert_eq!(at_a.round(&mut call).await, asked());
-    let said = refused(at_b.round(&mut answered(call.clone())).await);
-    assert!(said.contains("--advertise"), "{said}");
+    let error = refused(at_b.round(&mut answered(call.clone())).await);
+    assert!(error.contains("--advertise"), "{error}");
     assert_eq!(fleet.lines(), ["seat given back"]);
     assert_eq!(at_a.round(&mut answered(call)).await, done());
     assert_eq!(fleet.lines(), ["seat given back", "seat 12A taken"]);
@@ -168,8 +168,8 @@ async fn invalid_advertised_url_is_rejected_at_start() {
             "invalid advertised URL \"http://user@a/mcp\"",
         ),
     ] {
-        let said = fails(text, keys, flags).await;
-        assert!(said.contains(expected), "{expected:?} is not in {said}");
+        let error = fails(text, keys, flags).await;
+        assert!(error.contains(expected), "{expected:?} is not in {error}");
     }
 }
 
@@ -177,7 +177,7 @@ async fn invalid_advertised_url_is_rejected_at_start() {
 fn advertised_url_is_shown_by_config_check() {
     let files = Files::new();
     let file = files.write("fleet.toml", "advertise = \"http://10.0.0.7:8080/mcp\"\n");
-    let checked = refrain(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
+    let checked = config_check(&file, &[]);
     assert!(checked.ok, "{checked:?}");
     let line = checked
         .out

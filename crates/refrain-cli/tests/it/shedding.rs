@@ -3,6 +3,7 @@
 //! A flow stops right after its work was recorded in its token, so nothing runs twice unless a response is lost. A flow is
 //! handed on at most twice, because clients limit their rounds.
 
+use crate::metrics::metrics_address;
 use crate::support::http::text_of;
 use crate::support::{Balancer, Call, Client, Files, Instance, Ledger, Reply, Serve};
 use std::sync::Arc;
@@ -79,10 +80,7 @@ async fn overload_hands_flows_on_and_runs_every_step_once() {
 
 /// The number of rounds that an instance handed on, by its metrics.
 async fn handed_on_rounds(instance: &Instance) -> usize {
-    let line = instance.log.wait_for("serving metrics", 1).await;
-    let (_, rest) = line.split_once("http://").expect("an address");
-    let (address, _) = rest.split_once("/metrics").expect("a path");
-    let text = text_of(address.parse().expect("an address"), "/metrics").await;
+    let text = text_of(metrics_address(&instance.log).await, "/metrics").await;
     let rounds = text
         .lines()
         .filter(|line| line.contains("outcome=\"handed_on\""));

@@ -43,7 +43,7 @@ impl Spawned {
         Pid::from_raw(raw).expect("a process id")
     }
 
-    async fn is_gone(&self) {
+    async fn wait_for_end(&self) {
         let pid = self.pid();
         within("the end of the process", async {
             while test_kill_process(pid).is_ok() {
@@ -54,7 +54,7 @@ impl Spawned {
     }
 }
 
-async fn says(file: &Path, what: &str) {
+async fn wait_for_log(file: &Path, what: &str) {
     within("the log line", async {
         while !std::fs::read_to_string(file).is_ok_and(|text| text.contains(what)) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -65,10 +65,10 @@ async fn says(file: &Path, what: &str) {
 
 /// A client with a progress handler, and the notification of progress.
 fn with_progress() -> (ClientBuilder, Arc<Notify>) {
-    let heard = Arc::new(Notify::new());
-    let hear = Arc::clone(&heard);
-    let builder = Client::builder().on_progress(move |_: Progress| hear.notify_one());
-    (builder, heard)
+    let progress = Arc::new(Notify::new());
+    let notify = Arc::clone(&progress);
+    let builder = Client::builder().on_progress(move |_: Progress| notify.notify_one());
+    (builder, progress)
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn tasks_and_subscriptions_work_over_stdio() {
     };
     let listening = within("it listens", client.listen(&filter)).await;
     drop(listening.expect("the subscription is accepted"));
-    says(&spawned.files.path("log"), "cancelled").await;
+    wait_for_log(&spawned.files.path("log"), "cancelled").await;
 
     let result = within("the task", client.call_tool("echo_task", json!({}))).await;
     let result = json!(result.expect("the call succeeds"));
@@ -115,28 +115,28 @@ async fn tasks_and_subscriptions_work_over_stdio() {
 #[tokio::test]
 async fn dropped_call_is_cancelled_on_the_server() {
     let spawned = Spawned::new();
-    let (builder, heard) = with_progress();
+    let (builder, progress) = with_progress();
     let client = spawned.start(builder).await;
     let long = json!({"to": 100_000, "pause_ms": 5});
     tokio::select! {
         ended = client.call_tool("sum", long) => panic!("the call ended early: {ended:?}"),
-        () = within("it has begun", heard.notified()) => {}
+        () = within("it has begun", progress.notified()) => {}
     }
-    says(&spawned.files.path("log"), "cancelled").await;
+    wait_for_log(&spawned.files.path("log"), "cancelled").await;
     let result = client.call_tool("echo", json!({"text": "still there"}));
     assert!(result.await.is_ok());
     drop(client);
-    spawned.is_gone().await;
+    spawned.wait_for_end().await;
 }
 
 #[tokio::test]
 async fn killed_server_fails_every_call() {
     let spawned = Spawned::new();
-    let (builder, heard) = with_progress();
+    let (builder, progress) = with_progress();
     let client = spawned.start(builder).await;
     let long = || client.call_tool("sum", json!({"to": 100_000, "pause_ms": 5}));
     let kill = async {
-        within("it has begun", heard.notified()).await;
+        within("it has begun", progress.notified()).await;
         kill_process(spawned.pid(), Signal::KILL).expect("the process runs");
     };
     let calls = futures_util::future::join(long(), long());

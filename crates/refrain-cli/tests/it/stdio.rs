@@ -1,11 +1,12 @@
 //! `refrain serve --stdio`: standard output, and the end of the process.
 
-use crate::support::{program, within};
+use crate::support::{ended, program, within};
 use refrain::runtime::PROTOCOL_VERSION;
 use serde_json::{Value, json};
 use std::process::Stdio;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::Child;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::task::JoinHandle;
 
 fn request(id: u32, method: &str, mut params: Value) -> String {
     params["_meta"] = json!({
@@ -114,8 +115,10 @@ async fn stdout_has_only_messages_and_the_process_ends_with_its_input() {
     assert_eq!(out.lines().count(), ids.len() + notes + 1, "{out}");
 }
 
-#[tokio::test]
-async fn cancelled_call_ends_and_its_reason_is_logged() {
+type OutputLines = Lines<BufReader<ChildStdout>>;
+
+/// Starts the binary with a long call in progress, whose id is 1. Returns its streams; the task reads the log.
+async fn start_busy(pause_ms: u64) -> (Child, ChildStdin, OutputLines, JoinHandle<String>) {
     let mut process = start();
     let mut input = process.stdin.take().expect("the stream is piped");
     let mut lines = BufReader::new(process.stdout.take().expect("the stream is piped")).lines();
@@ -125,11 +128,17 @@ async fn cancelled_call_ends_and_its_reason_is_logged() {
         stderr.read_to_string(&mut log).await.expect("text");
         log
     });
-    let slow = json!({"name": "sum", "arguments": {"to": 1000, "pause_ms": 50}});
+    let slow = json!({"name": "sum", "arguments": {"to": 1000, "pause_ms": pause_ms}});
     let call = request(1, "tools/call", slow) + "\n";
     input.write_all(call.as_bytes()).await.expect("taken");
     let begun = within("progress", lines.next_line()).await.expect("text");
     assert!(begun.expect("progress").contains("notifications/progress"));
+    (process, input, lines, log)
+}
+
+#[tokio::test]
+async fn cancelled_call_ends_and_its_reason_is_logged() {
+    let (mut process, mut input, mut lines, log) = start_busy(50).await;
     let params = json!({"requestId": 1, "reason": "the user has had enough"});
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
     let after = request(
@@ -150,37 +159,17 @@ async fn cancelled_call_ends_and_its_reason_is_logged() {
     assert_eq!(rest, [2], "the cancelled call has no response");
     let log = within("the log", log).await.expect("no panic");
     assert!(log.contains("the user has had enough"), "{log}");
-    assert!(
-        within("the end", process.wait())
-            .await
-            .expect("the process can be waited for")
-            .success()
-    );
+    assert!(ended(&mut process).await.success());
 }
 
 /// The input stays open; the closed output is enough.
 #[tokio::test]
 async fn closed_stdout_ends_the_process_successfully() {
-    let mut process = start();
-    let mut input = process.stdin.take().expect("the stream is piped");
-    let mut lines = BufReader::new(process.stdout.take().expect("the stream is piped")).lines();
-    let mut stderr = process.stderr.take().expect("the stream is piped");
-    let log = tokio::spawn(async move {
-        let mut log = String::new();
-        stderr.read_to_string(&mut log).await.expect("text");
-        log
-    });
-    let slow = json!({"name": "sum", "arguments": {"to": 1000, "pause_ms": 5}});
-    let call = request(1, "tools/call", slow) + "\n";
-    input.write_all(call.as_bytes()).await.expect("taken");
-    let begun = within("progress", lines.next_line()).await.expect("text");
-    assert!(begun.expect("progress").contains("notifications/progress"));
+    let (mut process, input, lines, log) = start_busy(5).await;
     drop(lines);
-    let ended = within("the end", process.wait())
-        .await
-        .expect("the process can be waited for");
+    let status = ended(&mut process).await;
     let log = within("the log", log).await.expect("no panic");
-    assert!(ended.success(), "{log}");
+    assert!(status.success(), "{log}");
     assert!(log.contains("client closed the pipe"), "{log}");
     drop(input);
 }

@@ -1,7 +1,7 @@
 //! The store of an instance, and errors of unusable stores.
 
 use crate::support::terminal::Terminal;
-use crate::support::{Call, Client, Files, Serve, program, refrain, sqlite};
+use crate::support::{Call, Client, Files, Serve, config_check, program, sqlite};
 use refrain_testkit::net::legacy::Session;
 use serde_json::{Value, json};
 
@@ -23,10 +23,10 @@ async fn store_flag_overrides_the_file_and_the_environment() {
 
     run_task(with(Serve::new())).await;
     assert!(environment.exists() && !file.exists() && !flag.exists());
-    std::fs::remove_file(&environment).expect("the file is readable");
+    std::fs::remove_file(&environment).expect("the file is removed");
     run_task(with(Serve::new()).config(&config)).await;
     assert!(!environment.exists() && file.exists() && !flag.exists());
-    std::fs::remove_file(&file).expect("the file is readable");
+    std::fs::remove_file(&file).expect("the file is removed");
     run_task(with(Serve::new()).config(&config).store(&flag)).await;
     assert!(!environment.exists() && !file.exists() && flag.exists());
 }
@@ -62,8 +62,8 @@ async fn shared_keys_with_the_default_store_cause_a_warning() {
     ] {
         let instance = serve.start().await;
         let log = &instance.log;
-        let said = log.count("instances that share keys must share a store");
-        assert_eq!(said, warnings, "{log:?}");
+        let count = log.count("instances that share keys must share a store");
+        assert_eq!(count, warnings, "{log:?}");
         assert_eq!(log.count("set --store"), warnings, "{log:?}");
     }
 }
@@ -109,17 +109,17 @@ async fn unusable_store_is_reported_without_its_password() {
             "$REFRAIN_STORE",
         ),
     ] {
-        let said = Serve::new().args(["--store", &url]).fails().await;
+        let error = Serve::new().args(["--store", &url]).fails().await;
         let shown = url.replace("hush", "…");
         assert!(
-            said.contains(&format!("cannot open store {shown:?}: ")),
-            "{said}"
+            error.contains(&format!("cannot open store {shown:?}: ")),
+            "{error}"
         );
-        assert!(said.contains(reason) && said.contains(advice), "{said}");
-        assert!(!said.contains("hush"), "{said}");
+        assert!(error.contains(reason) && error.contains(advice), "{error}");
+        assert!(!error.contains("hush"), "{error}");
         // A worker reports the same.
         let worker = Serve::worker().args(["--store", &url]).fails().await;
-        assert_eq!(worker, said);
+        assert_eq!(worker, error);
     }
 }
 
@@ -131,16 +131,14 @@ fn store_password_in_a_file_is_not_printed() {
         "good.toml",
         &format!("store = \"{url}\"\n[tasks]\nseal = true\n"),
     );
-    let check = |file: &std::path::Path, json: &[&str]| {
-        let args = ["config", "check"].into_iter().chain(json.iter().copied());
-        let args = args.map(str::to_owned).chain([file.display().to_string()]);
-        refrain(args)
-    };
     for json in [&[][..], &["--json"]] {
-        let said = check(&good, json);
-        assert!(said.ok, "{said:?}");
-        assert!(said.out.contains("postgres://me:…@db/tasks"), "{said:?}");
-        assert!(!format!("{said:?}").contains("hush"), "{said:?}");
+        let output = config_check(&good, json);
+        assert!(output.ok, "{output:?}");
+        assert!(
+            output.out.contains("postgres://me:…@db/tasks"),
+            "{output:?}"
+        );
+        assert!(!format!("{output:?}").contains("hush"), "{output:?}");
     }
     for bad in [
         format!("store = [\"{url}\"]\n"),
@@ -148,23 +146,23 @@ fn store_password_in_a_file_is_not_printed() {
         format!("sotre = \"{url}\"\nlog = \"text\"\n"),
     ] {
         let bad = files.write("bad.toml", &bad);
-        let said = check(&bad, &[]);
-        assert_eq!(said.code, 1, "{said:?}");
-        assert!(said.err.contains("bad.toml:1:"), "{said:?}");
-        assert!(said.err.contains("postgres://me:****@db"), "{said:?}");
-        assert!(!said.err.contains("hush"), "{said:?}");
+        let output = config_check(&bad, &[]);
+        assert_eq!(output.code, 1, "{output:?}");
+        assert!(output.err.contains("bad.toml:1:"), "{output:?}");
+        assert!(output.err.contains("postgres://me:****@db"), "{output:?}");
+        assert!(!output.err.contains("hush"), "{output:?}");
     }
     let bad = files.write(
         "bad.toml",
         "[tasks]\nseal = 1\nlease_ms = 0\nattempts = 0\n",
     );
-    let said = check(&bad, &[]);
+    let output = config_check(&bad, &[]);
     for part in [
         "tasks.seal must be a boolean, not integer `1`",
         "tasks.lease_ms must be at least 100, not 0",
         "tasks.attempts must be at least 1, not 0",
     ] {
-        assert!(said.err.contains(part), "{said:?}");
+        assert!(output.err.contains(part), "{output:?}");
     }
 }
 
@@ -172,8 +170,8 @@ fn store_password_in_a_file_is_not_printed() {
 async fn sealed_tasks_need_keys_and_survive_a_restart() {
     let files = Files::new();
     let config = files.write("config.toml", "[tasks]\nseal = true\nlook_ms = 50\n");
-    let said = Serve::new().config(&config).fails().await;
-    assert!(said.contains("tasks.seal needs keys"), "{said}");
+    let error = Serve::new().config(&config).fails().await;
+    assert!(error.contains("tasks.seal needs keys"), "{error}");
 
     let (keys, store) = (files.keys("fleet.keys"), files.path("sealed.db"));
     let serve = || Serve::new().config(&config).keys(&keys).store(&store);
@@ -213,12 +211,12 @@ async fn help_explains_where_to_put_a_password() {
         .env("REFRAIN_STORE", "postgres://me:hush@db/tasks")
         .stdout(theirs)
         .spawn();
-    let said = terminal.read_until("Print version").await;
+    let help = terminal.read_until("Print version").await;
     assert!(
-        said.contains("$REFRAIN_STORE") && said.contains("can see flags"),
-        "{said}"
+        help.contains("$REFRAIN_STORE") && help.contains("can see flags"),
+        "{help}"
     );
-    assert!(!said.contains("hush"), "{said}");
+    assert!(!help.contains("hush"), "{help}");
     let ended = child.expect("the binary starts").wait().await;
     assert!(ended.expect("the process can be waited for").success());
 }

@@ -128,8 +128,8 @@ async fn live_task_of_a_killed_instance_has_an_unknown_outcome() {
         let at_b = Client::new(b.address);
         let has_failed = |look: &TaskView| look.status() == "failed";
         assert_unknown(&at_b.task_until(&id, has_failed).await);
-        let said = refrain(["tasks", "requeue", &id, "--store", &sqlite(&fleet.store)]);
-        assert!(said.ok, "{said:?}");
+        let output = refrain(["tasks", "requeue", &id, "--store", &sqlite(&fleet.store)]);
+        assert!(output.ok, "{output:?}");
         assert_unknown(&at_b.task_until(&id, has_failed).await);
         assert_eq!(fleet.ledger().attempts("print"), [killed]);
         assert!(fleet.ledger().done().is_empty());
@@ -196,13 +196,13 @@ async fn paused_worker_cannot_write() {
         let attempts = [a.id(), b.id()];
         assert_eq!(fleet.ledger().attempts("echo"), attempts);
         assert_eq!(fleet.ledger().done(), ["echo lamp"]);
-        let over = shown(&fleet.store, &id);
+        let row = shown(&fleet.store, &id);
 
         a.signal(Signal::CONT);
-        let gone = a.log.wait_for("task lease lost", 1).await;
-        assert!(gone.contains(&id[..8]), "{gone}");
+        let line = a.log.wait_for("task lease lost", 1).await;
+        assert!(line.contains(&id[..8]), "{line}");
         // Nothing has changed since b completed the task.
-        assert_eq!(shown(&fleet.store, &id), over);
+        assert_eq!(shown(&fleet.store, &id), row);
         assert_eq!(at_b.task(&id).await.text(), "Echo: lamp");
         assert_eq!(fleet.ledger().attempts("echo"), attempts);
         assert_eq!(fleet.ledger().done(), ["echo lamp"]);

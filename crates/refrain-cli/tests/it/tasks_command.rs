@@ -3,7 +3,7 @@
 use crate::support::tasks::{TaskView, eager, in_the_middle, shared, shown};
 use crate::support::terminal::Terminal;
 use crate::support::{
-    Call, Client, Files, Instance, Ledger, Serve, program, refrain, sqlite, within,
+    Call, Client, Files, Instance, Ledger, Serve, ended, program, refrain, sqlite, within,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -39,9 +39,9 @@ impl Fixture {
     }
 
     fn list(&self, args: &[&str]) -> Vec<Value> {
-        let said = self.command(&[&["list", "--json"], args].concat());
-        assert!(said.ok, "{said:?}");
-        serde_json::from_str(&said.out).expect("one JSON array")
+        let output = self.command(&[&["list", "--json"], args].concat());
+        assert!(output.ok, "{output:?}");
+        serde_json::from_str(&output.out).expect("one JSON array")
     }
 
     /// Creates a task that asks and one that is completed.
@@ -75,14 +75,14 @@ async fn tasks_are_listed_as_text_or_json() {
     assert_eq!(tasks.list(&[]), [json!(null); 0]);
 
     let [asks, done] = tasks.two().await;
-    let said = tasks.command(&["list"]);
-    assert!(said.ok && said.err.is_empty(), "{said:?}");
+    let output = tasks.command(&["list"]);
+    assert!(output.ok && output.err.is_empty(), "{output:?}");
     assert!(
-        !said.out.contains('\x1b'),
+        !output.out.contains('\x1b'),
         "colours where there is no terminal"
     );
-    let lines: Vec<&str> = said.out.lines().collect();
-    assert_eq!(lines.len(), 3, "{}", said.out);
+    let lines: Vec<&str> = output.out.lines().collect();
+    assert_eq!(lines.len(), 3, "{}", output.out);
     let words =
         |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
     assert_eq!(
@@ -128,11 +128,11 @@ async fn tasks_are_listed_as_text_or_json() {
 async fn task_is_shown_without_its_arguments_and_result() {
     let tasks = Fixture::start().await;
     let [asks, done] = tasks.two().await;
-    let said = tasks.command(&["show", &asks]);
-    assert!(said.ok && !said.out.contains('\x1b'), "{said:?}");
+    let output = tasks.command(&["show", &asks]);
+    assert!(output.ok && !output.out.contains('\x1b'), "{output:?}");
     let value = |name: &str| {
-        let line = said.out.lines().find(|line| line.starts_with(name));
-        line.unwrap_or_else(|| panic!("{name}: {said:?}"))[12..].to_owned()
+        let line = output.out.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("{name}: {output:?}"))[12..].to_owned()
     };
     assert_eq!(value("id "), asks);
     assert_eq!(value("tool"), "echo_task");
@@ -144,7 +144,7 @@ async fn task_is_shown_without_its_arguments_and_result() {
     );
     assert_eq!(value("worker"), "-");
     assert_eq!(value("last error"), "-");
-    assert!(value("asks").starts_with("echo_input ("), "{said:?}");
+    assert!(value("asks").starts_with("echo_input ("), "{output:?}");
     assert_eq!(value("outcome"), "-");
 
     let row = shown(&tasks.store, &done);
@@ -169,8 +169,8 @@ async fn task_is_shown_without_its_arguments_and_result() {
         &["show", &done],
         &["show", &done, "--json"],
     ] {
-        let said = tasks.command(args);
-        assert!(said.ok && !said.out.contains("hush"), "{said:?}");
+        let output = tasks.command(args);
+        assert!(output.ok && !output.out.contains("hush"), "{output:?}");
     }
     // A running task is shown with its worker.
     let call = json!({"name": "web", "pause_ms": 60_000});
@@ -197,17 +197,17 @@ async fn task_is_cancelled_on_any_instance() {
         .wait_for("attempt", 6)
         .await;
     for id in [&asks, &runs] {
-        let said = tasks.command(&["cancel", id]);
-        assert!(said.ok, "{said:?}");
-        assert_eq!(said.out, format!("{id}  cancelled\n"));
+        let output = tasks.command(&["cancel", id]);
+        assert!(output.ok, "{output:?}");
+        assert_eq!(output.out, format!("{id}  cancelled\n"));
         assert_eq!(tasks.client.task(id).await.status(), "cancelled");
         // Cancelling again succeeds.
         assert!(tasks.command(&["cancel", id]).ok);
     }
     tasks.instance.log.wait_for("task lease lost", 1).await;
-    let said = tasks.command(&["cancel", &done]);
-    assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
-    assert!(said.err.contains("is already completed"), "{said:?}");
+    let output = tasks.command(&["cancel", &done]);
+    assert_eq!((output.code, output.out.as_str()), (1, ""), "{output:?}");
+    assert!(output.err.contains("is already completed"), "{output:?}");
 }
 
 #[tokio::test]
@@ -238,15 +238,15 @@ async fn failed_task_is_requeued() {
         assert_eq!(ledger.attempts("echo").len(), 1);
 
         let url = sqlite(&store);
-        let said = refrain(["tasks", "requeue", &id, "--store", &url]);
-        assert!(said.ok, "{said:?}");
-        assert_eq!(said.out, format!("{id}  working\n"));
+        let output = refrain(["tasks", "requeue", &id, "--store", &url]);
+        assert!(output.ok, "{output:?}");
+        assert_eq!(output.out, format!("{id}  working\n"));
         assert_eq!(client.completed(&id).await.text(), "Echo: lamp");
         assert_eq!(ledger.done(), ["echo lamp"]);
         assert_eq!(ledger.attempts("echo").len(), 2);
-        let said = refrain(["tasks", "requeue", &id, "--store", &url]);
-        assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
-        assert!(said.err.contains("is already completed"), "{said:?}");
+        let output = refrain(["tasks", "requeue", &id, "--store", &url]);
+        assert_eq!((output.code, output.out.as_str()), (1, ""), "{output:?}");
+        assert!(output.err.contains("is already completed"), "{output:?}");
         Some(())
     })
     .await;
@@ -259,45 +259,49 @@ async fn wrong_usage_of_tasks_is_reported() {
     for command in ["show", "cancel", "requeue"] {
         // A prefix of an id is not enough.
         for id in ["0000", &asks[..12], "no id\x1b[31m", ""] {
-            let said = tasks.command(&[command, id]);
-            assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
-            assert!(said.err.contains("unknown task"), "{said:?}");
-            assert!(!said.err.contains('\x1b'), "{said:?}");
+            let output = tasks.command(&[command, id]);
+            assert_eq!((output.code, output.out.as_str()), (1, ""), "{output:?}");
+            assert!(output.err.contains("unknown task"), "{output:?}");
+            assert!(!output.err.contains('\x1b'), "{output:?}");
         }
     }
     assert_eq!(tasks.client.task(&asks).await.status(), "input_required");
-    let said = tasks.command(&["show", "0000", "--json"]);
-    let told: Value = serde_json::from_str(&said.out).expect("valid JSON");
-    let why = told["error"]["message"]
+    let output = tasks.command(&["show", "0000", "--json"]);
+    let reply: Value = serde_json::from_str(&output.out).expect("valid JSON");
+    let why = reply["error"]["message"]
         .as_str()
         .expect("the message is a string");
-    assert_eq!((said.code, said.err), (1, format!("error: {why}\n")));
-    let said = tasks.command(&["list", "--status", "done"]);
-    assert_eq!(said.code, 2, "{said:?}");
+    assert_eq!((output.code, output.err), (1, format!("error: {why}\n")));
+    let output = tasks.command(&["list", "--status", "done"]);
+    assert_eq!(output.code, 2, "{output:?}");
     assert!(
-        said.err
+        output
+            .err
             .contains("working, input_required, completed, failed, cancelled"),
-        "{said:?}"
+        "{output:?}"
     );
 
-    let said = refrain(["tasks", "list", "--store", "memory:"]);
+    let output = refrain(["tasks", "list", "--store", "memory:"]);
     assert!(
-        said.ok && said.err.contains("a memory store belongs to one process"),
-        "{said:?}"
+        output.ok && output.err.contains("a memory store belongs to one process"),
+        "{output:?}"
     );
 
     // A missing store is not created.
     let absent = tasks.files.path("absent.db");
-    let said = refrain(["tasks", "list", "--store", &sqlite(&absent)]);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("absent.db does not exist"), "{said:?}");
+    let output = refrain(["tasks", "list", "--store", &sqlite(&absent)]);
+    assert_eq!(output.code, 1, "{output:?}");
+    assert!(
+        output.err.contains("absent.db does not exist"),
+        "{output:?}"
+    );
     assert!(!absent.exists());
 
     // The configuration file of the instances can name the store.
     let config = format!("store = {:?}\n", sqlite(&tasks.store));
     let config = tasks.files.write("config.toml", &config);
-    let said = refrain(["tasks", "list", "--config", &config.display().to_string()]);
-    assert!(said.ok && said.out.contains(&asks), "{said:?}");
+    let output = refrain(["tasks", "list", "--config", &config.display().to_string()]);
+    assert!(output.ok && output.out.contains(&asks), "{output:?}");
 }
 
 #[tokio::test]
@@ -314,13 +318,8 @@ async fn tasks_are_coloured_on_a_terminal() {
             .args(["--store", &sqlite(&tasks.store)]);
         let command = command.env("TERM", "xterm").stdout(terminal.theirs());
         let mut child = command.spawn().expect("the binary starts");
-        let said = within("colours", terminal.read_until(coloured)).await;
-        assert!(said.contains(coloured), "{said}");
-        assert!(
-            within("the end", child.wait())
-                .await
-                .expect("the process can be waited for")
-                .success()
-        );
+        let shown = within("colours", terminal.read_until(coloured)).await;
+        assert!(shown.contains(coloured), "{shown}");
+        assert!(ended(&mut child).await.success());
     }
 }

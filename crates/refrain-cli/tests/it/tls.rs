@@ -1,6 +1,6 @@
 //! TLS and HTTP/2 without a proxy: curl and this client, reloaded certificates, unusable files.
 
-use crate::support::{Certificate, Files, Output, Serve, program, said};
+use crate::support::{Certificate, Files, Output, Serve, program, run_command};
 use refrain_testkit::net::legacy::initialize;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -58,7 +58,7 @@ async fn clients_choose_the_version_of_http() {
     call.args(["call", &secure_url, "sum", "--json"])
         .args(["to=3", "pause_ms=1"])
         .env("SSL_CERT_FILE", trusted);
-    let output = said(call).await;
+    let output = run_command(call).await;
     assert!(output.out.contains("The sum of 1 to 3 is 6."), "{output:?}");
     // Without TLS there is no reply on this port.
     let without = secure_url.replace("https", "http");
@@ -104,18 +104,24 @@ async fn unusable_certificate_is_an_error_at_start() {
         (&none, &one.key, "cannot read certificate "),
         (&one.cert, &none, "cannot read private key "),
     ] {
-        let said = serve(&with(cert, key)).fails().await;
-        assert!(said.contains(reason), "{reason}: {said}");
-        assert!(!said.contains("BEGIN") && !said.contains("MIG"), "{said}");
+        let error = serve(&with(cert, key)).fails().await;
+        assert!(error.contains(reason), "{reason}: {error}");
+        assert!(
+            !error.contains("BEGIN") && !error.contains("MIG"),
+            "{error}"
+        );
     }
     for (setting, other) in [("tls_cert", "tls_key"), ("tls_key", "tls_cert")] {
         let config = files.write("config.toml", &format!("{setting} = \"file\"\n"));
-        let said = Serve::new().config(&config).fails().await;
-        let reason = format!("{setting} needs {other}");
-        assert!(said.contains(&reason), "{said}");
+        let error = Serve::new().config(&config).fails().await;
+        let reason = format!("{setting} requires {other}");
+        assert!(error.contains(&reason), "{error}");
         let flags = [setting, other].map(|name| name.replace("tls_", "--tls-"));
-        let said = Serve::new().args([flags[0].as_str(), "file"]).fails().await;
-        assert_eq!(said, format!("error: {} needs {}\n", flags[0], flags[1]));
+        let error = Serve::new().args([flags[0].as_str(), "file"]).fails().await;
+        assert_eq!(
+            error,
+            format!("error: {} requires {}\n", flags[0], flags[1])
+        );
     }
 }
 

@@ -1,11 +1,11 @@
 //! `refrain worker`: runs tasks of other instances.
 
+use crate::metrics::metrics_address;
 use crate::support::http::{status_of, text_of};
 use crate::support::tasks::{brief, completed, in_the_middle, shared, shown};
 use crate::support::{Call, Client, Files, Ledger, Serve, refrain};
 use rustix::process::Signal;
 use serde_json::json;
-use std::net::SocketAddr;
 
 #[tokio::test]
 async fn worker_finishes_the_tasks_of_an_instance() {
@@ -77,8 +77,8 @@ async fn sigterm_and_sigint_stop_a_worker_and_hand_its_task_on() {
             let ended = worker.ended().await;
             assert!(ended.success(), "{ended} {:?}", worker.log);
             let row = shown(&store, &id);
-            let stands = (&row["worker"], &row["status"]);
-            assert_eq!(stands, (&json!(null), &json!("input_required")));
+            let state = (&row["worker"], &row["status"]);
+            assert_eq!(state, (&json!(null), &json!("input_required")));
             if ledger.effects("attempt").len() == 5 {
                 return None;
             }
@@ -96,9 +96,7 @@ async fn sigterm_and_sigint_stop_a_worker_and_hand_its_task_on() {
 async fn worker_serves_metrics_if_configured() {
     let worker = Serve::worker().args(["--metrics", "127.0.0.1:0"]);
     let mut worker = worker.start_worker().await;
-    let line = worker.log.wait_for("serving metrics", 1).await;
-    let address = line.split_once("http://").expect("an address").1;
-    let address: SocketAddr = address.trim_end_matches("/metrics").parse().expect("one");
+    let address = metrics_address(&worker.log).await;
     assert_eq!(status_of(address, "/readyz").await.expect("a page"), 200);
     assert!(
         text_of(address, "/metrics")
@@ -113,8 +111,8 @@ async fn worker_serves_metrics_if_configured() {
 async fn worker_ignores_the_advertised_url() {
     let files = Files::new();
     let config = files.write("fleet.toml", "advertise = \"http://127.0.0.1:1/mcp\"\n");
-    let said = Serve::new().config(&config).fails().await;
-    assert!(said.contains("advertise needs keys"), "{said}");
+    let error = Serve::new().config(&config).fails().await;
+    assert!(error.contains("advertise needs keys"), "{error}");
     let mut worker = Serve::worker().config(&config).start_worker().await;
     worker.stop().await;
 }
@@ -126,14 +124,14 @@ async fn worker_rejects_flags_of_serve() {
         ["--tokens", "file"],
         ["--explain", "a"],
     ] {
-        let said = refrain(["worker"].iter().chain(&flag));
-        assert_eq!(said.code, 2, "{said:?}");
-        assert!(said.err.contains("unexpected argument"), "{said:?}");
+        let output = refrain(["worker"].iter().chain(&flag));
+        assert_eq!(output.code, 2, "{output:?}");
+        assert!(output.err.contains("unexpected argument"), "{output:?}");
     }
-    let said = Serve::worker().args(["--log", "json", "--store", "sqlite:/no/such/place/x.db"]);
-    let said = said.fails().await;
+    let output = Serve::worker().args(["--log", "json", "--store", "sqlite:/no/such/place/x.db"]);
+    let output = output.fails().await;
     let line: serde_json::Value =
-        serde_json::from_str(said.lines().last().expect("a line")).expect("valid JSON");
+        serde_json::from_str(output.lines().last().expect("a line")).expect("valid JSON");
     let error = line["fields"]["error"].as_str().expect("an error");
     assert!(
         error.contains("cannot open store \"sqlite:/no/such/place/x.db\""),

@@ -60,10 +60,10 @@ type Args = Map<String, Value>;
 
 async fn asked(cx: &Cx, message: &'static str, form: &Form) -> Result<String> {
     let answer = cx.ask_form("form", message, form).await?;
-    Ok(format!("got {}", said(answer)))
+    Ok(format!("got {}", describe(answer)))
 }
 
-fn said(answer: Answer<Value>) -> String {
+fn describe(answer: Answer<Value>) -> String {
     match answer {
         Answer::Accepted(content) => content.to_string(),
         Answer::Declined => "a no".into(),
@@ -170,5 +170,5 @@ async fn both(cx: Cx, _: Args) -> Result<String> {
         cx.ask_form("one", "The first of two", &first),
         cx.ask_form("two", "The second of two", &second),
     )?;
-    Ok(format!("got {} and {}", said(first), said(second)))
+    Ok(format!("got {} and {}", describe(first), describe(second)))
 }

@@ -163,7 +163,7 @@ fn roots_are_sent_only_with_consent() {
         command(&server, "places", "{}")
     );
     let uri = format!("file://{}", dir.display());
-    for told in [true, false] {
+    for is_sent in [true, false] {
         let screen = Screen::start(100, 30, &program);
         let seen = screen.sees("? Send them?");
         assert!(
@@ -176,7 +176,7 @@ fn roots_are_sent_only_with_consent() {
         // A stray key sends nothing.
         screen.press(&["Enter", "Down"]);
         screen.sees("> Send");
-        if told {
+        if is_sent {
             screen.press(&["Enter"]);
             assert!(screen.ends(0).contains(&format!("roots: [{uri:?}]")));
         } else {
@@ -297,7 +297,7 @@ while read -r line; do
         say '{{"jsonrpc":"2.0","id":"e","method":"elicitation/create","params":{ask}}}'
         for i in $(seq 600); do [ -e '{go}' ] && break; sleep 0.1; done
         say 'this is no message'
-        : >'{said}'
+        : >'{printed}'
         read -r answer
         case "$answer" in
         *'"action"'*) text=$(printf '%s' "$answer" | sed 's/.*"action":"\([a-z]*\)".*/\1/') ;;
@@ -310,7 +310,7 @@ while read -r line; do
 done
 "#,
         go = dir.join("go").display(),
-        said = dir.join("said").display()
+        printed = dir.join("printed").display()
     );
     let file = dir.join("server.sh");
     fs::write(&file, script).expect("a file");
@@ -347,17 +347,18 @@ fn log_lines_are_held_back_during_a_prompt() {
     let screen = Screen::start(80, 24, &scripted(dir.path(), &ask));
     screen.sees("? name");
     fs::write(dir.path().join("go"), "").expect("a file");
-    screen.waits("word of the server", |_| dir.path().join("said").exists());
+    let printed = dir.path().join("printed");
+    screen.waits("malformed message", |_| printed.exists());
     screen.types("Ada");
     screen.press(&["Enter"]);
     let seen = screen.sees("? Send it?");
     assert!(!seen.contains("WARN"), "{seen}");
     screen.press(&["Enter"]);
     let history = screen.ends(0);
-    let place = |text: &str| {
+    let position = |text: &str| {
         history
             .find(text)
             .unwrap_or_else(|| panic!("no {text}: {history}"))
     };
-    assert!(place("WARN") > place("name  Ada"), "{history}");
+    assert!(position("WARN") > position("name  Ada"), "{history}");
 }

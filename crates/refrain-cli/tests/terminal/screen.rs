@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often the screen is checked.
-const LOOK: Duration = Duration::from_millis(30);
+const POLL: Duration = Duration::from_millis(30);
 
 /// Environment variables that would change the output.
-const LISTENED_TO: [&str; 8] = [
+const VARIABLES: [&str; 8] = [
     "CI",
     "CLICOLOR",
     "CLICOLOR_FORCE",
@@ -65,7 +65,7 @@ impl Screen {
         let mut command = Command::new("tmux");
         // Without user settings, and with UTF-8.
         command.args(["-L", &self.socket, "-f", "/dev/null", "-u"]);
-        for name in LISTENED_TO {
+        for name in VARIABLES {
             command.env_remove(name);
         }
         command.env("LC_ALL", "C.UTF-8").env("SHELL", "/bin/sh");
@@ -82,8 +82,8 @@ impl Screen {
             .args(args)
             .output()
             .expect("tmux can be started");
-        let said = String::from_utf8_lossy(&stderr);
-        assert!(status.success(), "tmux {args:?}: {said}");
+        let stderr = String::from_utf8_lossy(&stderr);
+        assert!(status.success(), "tmux {args:?}: {stderr}");
         String::from_utf8_lossy(&stdout).into_owned()
     }
 
@@ -116,15 +116,15 @@ impl Screen {
     }
 
     /// Waits until the screen fulfils a condition, and returns it.
-    pub(crate) fn waits(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn waits(&self, what: &str, is_reached: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
             let text = self.text();
-            if is_so(&text) {
+            if is_reached(&text) {
                 return text;
             }
             assert!(Instant::now() < end, "no {what}, but:\n{text}");
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
         }
     }
 

@@ -4,10 +4,8 @@ mod calls;
 mod extras;
 mod rounds;
 
-use crate::names::CHECKS;
+use crate::names::assert_complete;
 use crate::server::{HttpServer, PROGRAM, STDIO};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use refrain_testkit::net::mcpdo::Mcpdo;
 use refrain_testkit::net::tools::install;
 use serde_json::Value;
@@ -79,10 +77,8 @@ use checks;
 async fn check_all(target: &[&str]) {
     install().await;
     let checks = [calls::checks(), rounds::checks(), extras::checks()].concat();
-    let done: Vec<&str> = checks.iter().map(|(name, _)| *name).collect();
-    let cannot = |name: &&str| UNSUPPORTED.iter().any(|(cannot, _)| cannot == name);
-    let wanted: Vec<&str> = CHECKS.into_iter().filter(|name| !cannot(name)).collect();
-    assert_eq!(done, wanted);
+    let names: Vec<&str> = checks.iter().map(|(name, _)| *name).collect();
+    assert_complete(&names, &UNSUPPORTED);
     let mcpdo = Mcpdo::start().await;
     mcpdo.connect(target).await;
     for (name, check) in checks {
@@ -103,13 +99,6 @@ async fn inspector_passes_over_http() {
 async fn inspector_passes_over_stdio() {
     let command = ["--", PROGRAM];
     check_all(&[&command[..], &STDIO].concat()).await;
-}
-
-/// Whether a file in base64 begins with these bytes.
-fn begins(base64: &Value, bytes: &[u8]) -> bool {
-    let text = base64.as_str().expect("a string");
-    let decoded = STANDARD.decode(text).expect("valid base64");
-    decoded.starts_with(bytes)
 }
 
 /// Runs a command that must succeed, and returns its output.

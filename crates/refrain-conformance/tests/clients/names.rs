@@ -1,5 +1,7 @@
-//! The checks that every client runs, in this order.
+//! The checks that every client runs, in this order, and the expected values of several clients.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 /// The checks of a client that supports all features. The scripts in `tests/clients` print the same names.
@@ -75,6 +77,47 @@ pub(crate) const CHECKS: [&str; 70] = [
     "subscriptions: ended by the client",
     "subscriptions: ended by the server",
 ];
+
+/// Checks that a client runs all checks but the unsupported ones.
+#[track_caller]
+pub(crate) fn assert_complete(names: &[&str], unsupported: &[(&str, &str)]) {
+    let is_supported = |name: &&str| unsupported.iter().all(|(other, _)| other != name);
+    let expected: Vec<&str> = CHECKS.into_iter().filter(is_supported).collect();
+    assert_eq!(names, expected);
+}
+
+pub(crate) const PNG: &[u8] = b"\x89PNG\r\n";
+pub(crate) const WAV: &[u8] = b"RIFF";
+
+/// Whether a file in base64 begins with these bytes.
+pub(crate) fn begins(base64: &Value, bytes: &[u8]) -> bool {
+    let text = base64.as_str().expect("a string");
+    let decoded = STANDARD.decode(text).expect("valid base64");
+    decoded.starts_with(bytes)
+}
+
+/// Checks the metadata of the server.
+#[track_caller]
+pub(crate) fn assert_server_metadata(server: &Value) {
+    let info = &server["serverInfo"];
+    assert_eq!(info["title"], "Refrain's conformance server");
+    let description = "Everything that the protocol's conformance suite calls.";
+    assert_eq!(info["description"], description);
+    assert_svg_icon(&info["icons"]);
+    assert_eq!(server["instructions"], "Call what the scenario names.");
+    let extensions = json!({
+        "com.example/sample": {"verbose": true},
+        "io.modelcontextprotocol/tasks": {},
+        "refrain/callId": {},
+    });
+    assert_eq!(server["capabilities"]["extensions"], extensions);
+}
+
+#[track_caller]
+pub(crate) fn assert_svg_icon(icons: &Value) {
+    let source = icons[0]["src"].as_str().expect("there is an icon");
+    assert!(source.starts_with("data:image/svg+xml;base64,"), "{source}");
+}
 
 /// The icon of entries with all metadata.
 pub(crate) fn sample_icon() -> Value {

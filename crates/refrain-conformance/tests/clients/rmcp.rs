@@ -6,7 +6,7 @@ mod extras;
 mod rounds;
 mod user;
 
-use crate::names::CHECKS;
+use crate::names::assert_complete;
 use crate::server::{HttpServer, PROGRAM, STDIO};
 use ::rmcp::model::{CallToolRequestParams, CallToolResult, ErrorCode, ProtocolVersion};
 use ::rmcp::service::{RoleClient, RunningService, ServiceError};
@@ -90,10 +90,8 @@ async fn check_all(target: &Target) {
         changes::checks(),
     ];
     let checks = checks.concat();
-    let done: Vec<&str> = checks.iter().map(|(name, _)| *name).collect();
-    let cannot = |name: &&str| UNSUPPORTED.iter().any(|(cannot, _)| cannot == name);
-    let wanted: Vec<&str> = CHECKS.into_iter().filter(|name| !cannot(name)).collect();
-    assert_eq!(done, wanted);
+    let names: Vec<&str> = checks.iter().map(|(name, _)| *name).collect();
+    assert_complete(&names, &UNSUPPORTED);
     for (name, check) in checks {
         println!("{name}");
         timeout(CHECK_TIME, check(target))

@@ -193,18 +193,18 @@ async fn run_scenario(revision: &str, scenario: &str) {
     assert!(run.status.success(), "{scenario}: {}", describe(&run));
 
     let results = results_of_run(&output_dir);
-    let kept = |name| fs::read_to_string(results.join(name)).expect("the suite keeps the output");
+    let read = |name| fs::read_to_string(results.join(name)).expect("the suite keeps the output");
     match FAILING.into_iter().find(|(name, _)| *name == scenario) {
         None => assert_eq!(
-            kept("stdout.txt"),
+            read("stdout.txt"),
             "done\n",
             "{scenario}: {}",
             describe(&run)
         ),
         Some((_, reason)) => {
-            let stderr = kept("stderr.txt");
+            let stderr = read("stderr.txt");
             assert!(stderr.contains(reason), "{scenario}: {stderr}");
-            assert_eq!(kept("stdout.txt"), "", "{scenario}");
+            assert_eq!(read("stdout.txt"), "", "{scenario}");
         }
     }
     let checks = fs::read(results.join("checks.json")).expect("the suite keeps the checks");

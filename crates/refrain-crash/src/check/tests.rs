@@ -18,9 +18,9 @@ fn run_with_a_kill() -> Evidence {
         plan,
         complaints: Vec::new(),
     };
-    let first = vec![taken(1, 1_000), turn(0)];
+    let first = vec![acquired(1, 1_000), turn(0)];
     let second = vec![
-        taken(2, 2_100_000),
+        acquired(2, 2_100_000),
         turn(0),
         wrote(2, NextState::Keep, 2_300_000, &[FIRST]),
         wrote(2, NextState::Over, 2_500_000, &[]),
@@ -40,7 +40,7 @@ fn run_with_a_kill() -> Evidence {
         },
         lease: LEASE,
         stored: 1,
-        kept: 1,
+        expected: 1,
     }
 }
 
@@ -52,22 +52,22 @@ const fn step(number: u32, step: u8) -> Effect {
     Effect { number, part, step }
 }
 
-fn hold(fence: u64) -> LeaseId {
+fn lease(fence: u64) -> LeaseId {
     LeaseId {
         task: "id".to_owned(),
         fence,
     }
 }
 
-fn taken(fence: u64, at: u64) -> RecordEvent {
-    taken_with(fence, at, &[])
+fn acquired(fence: u64, at: u64) -> RecordEvent {
+    acquired_with(fence, at, &[])
 }
 
-fn taken_with(fence: u64, at: u64, journal: &[Effect]) -> RecordEvent {
-    RecordEvent::Taken {
-        hold: hold(fence),
-        asked: at,
-        done: at + 10,
+fn acquired_with(fence: u64, at: u64, journal: &[Effect]) -> RecordEvent {
+    RecordEvent::Acquired {
+        lease: lease(fence),
+        started: at,
+        finished: at + 10,
         journal: journal.to_vec(),
     }
 }
@@ -77,21 +77,21 @@ fn stop(from: u64, to: u64) -> WorkerStop {
     WorkerStop { run: 0, from, to }
 }
 
-fn extended(fence: u64, asked: u64) -> RecordEvent {
-    let holds = vec![hold(fence)];
-    RecordEvent::Extended { holds, asked }
+fn extended(fence: u64, started: u64) -> RecordEvent {
+    let leases = vec![lease(fence)];
+    RecordEvent::Extended { leases, started }
 }
 
 fn turn(turn: u64) -> RecordEvent {
     RecordEvent::Turn { number: 7, turn }
 }
 
-fn wrote(fence: u64, then: NextState, at: u64, journal: &[Effect]) -> RecordEvent {
+fn wrote(fence: u64, next: NextState, at: u64, journal: &[Effect]) -> RecordEvent {
     RecordEvent::Wrote {
-        hold: hold(fence),
-        then,
-        asked: at,
-        done: at + 10,
+        lease: lease(fence),
+        next,
+        started: at,
+        finished: at + 10,
         journal: journal.to_vec(),
     }
 }
@@ -217,7 +217,7 @@ fn attempt_after_the_journal_is_a_fault() {
         it.records[0].push(wrote(1, NextState::Keep, 3_000, &[FIRST]));
     });
     assert_fault("was in the journal since fence 1", |it| {
-        it.records[1][0] = taken_with(2, 2_100_000, &[FIRST]);
+        it.records[1][0] = acquired_with(2, 2_100_000, &[FIRST]);
     });
     let journaled = "<7:0.0> was tried by run 0 when it was in the journal";
     assert_fault(journaled, |it| it.attempts[0].at = 2_350_000);
@@ -244,7 +244,7 @@ fn stop_excuses_one_late_attempt() {
     assert_eq!(findings.faults, Vec::<String>::new());
     assert_eq!(findings.interrupted_attempts, 1);
     // The stop cannot have interrupted a second handler of the same worker.
-    evidence.records[0].extend([taken(3, 2_600_000), turn(1)]);
+    evidence.records[0].extend([acquired(3, 2_600_000), turn(1)]);
     evidence.attempts.push(attempt(3, SECOND, 0, 1, 2_700_000));
     evidence.records[1].push(wrote(2, NextState::Keep, 2_450_000, &[SECOND]));
     assert!(!check(&evidence).faults.is_empty());
@@ -265,7 +265,7 @@ fn early_takeover_and_write_without_lease_are_faults() {
         it.records[0].push(wrote(1, NextState::Keep, 4_000, &[FIRST]));
     });
     assert_fault("fence 1 was assigned to run 0 and to run 1", |it| {
-        it.records[1][0] = taken(1, 2_100_000);
+        it.records[1][0] = acquired(1, 2_100_000);
     });
     assert_fault("wrote under fence 9, without a lease for it", |it| {
         it.records[0].push(wrote(9, NextState::Keep, 3_000, &[]));

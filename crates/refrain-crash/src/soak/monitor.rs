@@ -169,7 +169,7 @@ impl Monitor {
         self.age_records().await?;
         loop {
             let (sample, rows) = (self.sample().await?, self.rows().await?);
-            let mut faults = self.left(before, &sample);
+            let mut faults = self.leaks(before, &sample);
             if rows != NO_ROWS {
                 faults.push(format!("the store still has {rows}"));
             }
@@ -187,7 +187,7 @@ impl Monitor {
     }
 
     /// The resources that the instance has not released.
-    fn left(&self, before: &Sample, after: &Sample) -> Vec<String> {
+    fn leaks(&self, before: &Sample, after: &Sample) -> Vec<String> {
         let store_sockets = match self.postgres {
             Some(_) => STORE_SOCKETS,
             None => 0,
@@ -215,9 +215,9 @@ impl Monitor {
             ("subscriptions", 0, after.subscriptions),
             ("running tasks", 0, after.tasks_running),
         ];
-        let leaked = kinds.iter().filter(|(_, allowed, there)| there > allowed);
-        let fault = |(what, allowed, there): &(&str, u64, u64)| {
-            format!("{there} {what} are left, at most {allowed} expected")
+        let leaked = kinds.iter().filter(|(_, allowed, count)| count > allowed);
+        let fault = |(what, allowed, count): &(&str, u64, u64)| {
+            format!("{count} {what} are left, at most {allowed} expected")
         };
         leaked.map(fault).collect()
     }

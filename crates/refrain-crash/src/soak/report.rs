@@ -42,27 +42,26 @@ impl SoakReport {
             Some(memory) => self.faults.extend(memory.fault()),
             None => self.faults.push("too few samples of the memory".to_owned()),
         }
-        let did = |count: u64, what: &str| (count == 0).then(|| format!("no {what}"));
+        let missing = |count: u64, what: &str| (count == 0).then(|| format!("no {what}"));
         let completed = |home| self.calls.completed.get(&home).copied().unwrap_or(0);
-        let missing = [
-            did(
+        let faults = [
+            missing(
                 completed(CallHome::Client),
-                "call of the home client completed",
+                "call with its journal at the client completed",
             ),
-            did(completed(CallHome::Live), "live call completed"),
-            did(completed(CallHome::Legacy), "legacy call completed"),
-            did(self.tasks_ended as u64, "task ended"),
-            did(self.counts.updates, "update was received"),
-            did(self.counts.hostile.sum(), "hostile request was sent"),
-            did(self.kills as u64, "instance was killed"),
+            missing(completed(CallHome::Live), "live call completed"),
+            missing(completed(CallHome::Legacy), "legacy call completed"),
+            missing(self.tasks_ended as u64, "task ended"),
+            missing(self.counts.updates, "update was received"),
+            missing(self.counts.hostile.sum(), "hostile request was sent"),
+            missing(self.kills as u64, "instance was killed"),
         ];
-        self.faults.extend(missing.into_iter().flatten());
+        self.faults.extend(faults.into_iter().flatten());
     }
 
     pub(crate) fn table(&self) -> String {
         let mut table = String::new();
         for (name, value) in self.rows() {
-            // Writing to a string cannot fail.
             let _ = writeln!(table, "{name:<31} {value}");
         }
         for fault in self.faults.iter().take(SHOWN) {

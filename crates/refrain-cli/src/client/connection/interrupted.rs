@@ -94,8 +94,8 @@ impl ServerConnection {
         continuation: &Continuation<'_>,
         is_own: bool,
     ) -> CommandError {
-        let is_round_rejected =
-            is_invalid_params(kind) && pending.round() > 0 && !is_task(continuation);
+        let is_task = matches!(continuation, Continuation::Task(_));
+        let is_round_rejected = is_invalid_params(kind) && pending.round() > 0 && !is_task;
         if is_round_rejected {
             report = with_rejection_reasons(report, kind, pending);
         }
@@ -345,10 +345,6 @@ fn with_rejection_reasons(
             one_line(&answered.join(", "))
         )),
     }
-}
-
-fn is_task(continuation: &Continuation<'_>) -> bool {
-    matches!(continuation, Continuation::Task(_))
 }
 
 /// Whether the server rejected a repeated request that it may have accepted the first time.

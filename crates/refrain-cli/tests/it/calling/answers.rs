@@ -1,6 +1,6 @@
 //! Arguments and preset answers of calls.
 
-use super::{assert_says, json, with_env};
+use super::{assert_prints, assert_says, json, with_env};
 use crate::support::{Files, Serve, program, run, within};
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -66,9 +66,9 @@ async fn arguments_are_pairs_an_object_or_standard_input() {
         ("{\"text\": }", "invalid JSON"),
         ("[1]", "NAME=VALUE"),
     ] {
-        let said = run(["call", &url, "echo", bad]).await;
-        assert_says(&said, 2, &[part]);
-        assert_eq!(said.out, "");
+        let output = run(["call", &url, "echo", bad]).await;
+        assert_says(&output, 2, &[part]);
+        assert_eq!(output.out, "");
     }
 }
 
@@ -77,15 +77,15 @@ async fn unlisted_argument_causes_a_warning() {
     let instance = Serve::new().start().await;
     let url = instance.url();
     for typo in ["txet=hello", r#"{"txet": "hello"}"#, "txet=1"] {
-        let said = run(["call", &url, "echo", typo, "--answer", "echo_input=decline"]).await;
-        let told = r#"warning: unknown argument "txet"; did you mean "text"?"#;
-        assert_says(&said, 1, &[told, "the tool echo reported an error"]);
+        let output = run(["call", &url, "echo", typo, "--answer", "echo_input=decline"]).await;
+        let warning = r#"warning: unknown argument "txet"; did you mean "text"?"#;
+        assert_says(&output, 1, &[warning, "the tool echo reported an error"]);
     }
     let other = run(["call", &url, "echo", "text=hello", "volume=11"]).await;
-    let told = "warning: unknown argument \"volume\"; the tool's arguments are \"text\"\n";
+    let warning = "warning: unknown argument \"volume\"; the tool's arguments are \"text\"\n";
     assert_eq!(
         (other.code, &*other.out, &*other.err),
-        (0, "Echo: hello\n", told)
+        (0, "Echo: hello\n", warning)
     );
 }
 
@@ -105,15 +105,15 @@ async fn form_is_answered_by_flag_file_or_word() {
         ],
         ["--answers", &file],
     ] {
-        let said = run([&call[..], &answer].concat()).await;
-        assert_eq!((said.code, said.out.as_str()), (0, WEATHER), "{said:?}");
-        assert_eq!(said.err, "");
+        let output = run([&call[..], &answer].concat()).await;
+        assert_prints(&output, WEATHER);
+        assert_eq!(output.err, "");
     }
     for (word, text) in [("decline", "declined"), ("cancel", "cancelled")] {
         let answer = format!("github_login={word}");
-        let said = run([&call[..], &["--answer", &answer]].concat()).await;
-        assert_says(&said, 1, &["the tool get_weather reported an error"]);
-        assert!(said.out.contains(text), "{said:?}");
+        let output = run([&call[..], &["--answer", &answer]].concat()).await;
+        assert_says(&output, 1, &["the tool get_weather reported an error"]);
+        assert!(output.out.contains(text), "{output:?}");
     }
 }
 
@@ -128,10 +128,10 @@ async fn unanswered_ask_is_reported_with_an_example_answer() {
         "workItemId=7",
         r#"fields={"System.State": "Resolved"}"#,
     ];
-    let said = run(item).await;
+    let output = run(item).await;
     let about = format!("tool update_work_item of server \"Refrain demo\" ({url}) asks:");
     assert_says(
-        &said,
+        &output,
         3,
         &[
             &about,
@@ -144,11 +144,11 @@ async fn unanswered_ask_is_reported_with_an_example_answer() {
             "refrain resume FILE",
         ],
     );
-    assert_eq!(said.out, "");
+    assert_eq!(output.out, "");
 
-    let said = run([&item[..], &["--json"]].concat()).await;
-    assert_says(&said, 3, &["missing or invalid answer to resolution"]);
-    let asked = &json(&said)["asked"][0];
+    let output = run([&item[..], &["--json"]].concat()).await;
+    assert_says(&output, 3, &["missing or invalid answer to resolution"]);
+    let asked = &json(&output)["asked"][0];
     assert_eq!(asked["key"], "resolution");
     assert_eq!(asked["kind"], "form");
     assert_eq!(asked["why"], "no answer was given");
@@ -163,8 +163,8 @@ async fn invalid_answer_is_not_sent() {
     let instance = Serve::new().start().await;
     let url = instance.url();
     let call = ["call", &url, "get_weather", "location=Paris", "--answer"];
-    let unfit = run([&call[..], &[r#"github_login={"name": 1}"#]].concat()).await;
-    assert_says(&unfit, 3, &["(name must be a string)"]);
+    let invalid = run([&call[..], &[r#"github_login={"name": 1}"#]].concat()).await;
+    assert_says(&invalid, 3, &["(name must be a string)"]);
     let other = run([&call[..], &["github_login=1"]].concat()).await;
     assert_says(&other, 3, &["expected an object"]);
     // A misspelt key.
@@ -181,15 +181,15 @@ async fn invalid_answer_is_not_sent() {
         ("github_login={name: Ada}", "neither JSON nor one of"),
         ("github_login", "expected KEY=JSON"),
     ] {
-        let said = run([&call[..], &[bad]].concat()).await;
-        assert_says(&said, 2, &[part]);
+        let output = run([&call[..], &[bad]].concat()).await;
+        assert_says(&output, 2, &[part]);
     }
     let files = Files::new();
     let list = files.write("list.json", "[1]").display().to_string();
-    let said = run(["call", &url, "echo", "--answers", &list]).await;
-    assert_says(&said, 2, &["expected a JSON object"]);
-    let said = run(["call", &url, "echo", "--answers", "/nowhere.json"]).await;
-    assert_says(&said, 2, &["cannot read --answers /nowhere.json"]);
+    let output = run(["call", &url, "echo", "--answers", &list]).await;
+    assert_says(&output, 2, &["expected a JSON object"]);
+    let output = run(["call", &url, "echo", "--answers", "/nowhere.json"]).await;
+    assert_says(&output, 2, &["cannot read --answers /nowhere.json"]);
 }
 
 #[tokio::test]
@@ -200,8 +200,8 @@ async fn sampler_command_answers_sampling_requests() {
     let asked = files.path("asked.json").display().to_string();
     let sampler = format!("cat > '{asked}'; echo It is flat.");
     let call = ["call", &url, "analyze_data", "data=1,1,1", "--sampler"];
-    let said = run([&call[..], &[&sampler]].concat()).await;
-    assert_eq!((said.code, &*said.out), (0, "It is flat.\n"), "{said:?}");
+    let output = run([&call[..], &[&sampler]].concat()).await;
+    assert_prints(&output, "It is flat.\n");
     let question = std::fs::read_to_string(&asked).expect("the sampler was called");
     let question: Value = serde_json::from_str(&question).expect("valid JSON");
     assert_eq!(question["maxTokens"], 500);
@@ -211,14 +211,14 @@ async fn sampler_command_answers_sampling_requests() {
     );
 
     let whole = r#"echo '{"role": "assistant", "model": "m", "content": {"type": "text", "text": "Flat."}}'"#;
-    let said = run([&call[..], &[whole]].concat()).await;
-    assert_eq!((said.code, &*said.out), (0, "Flat.\n"), "{said:?}");
-    let said = run([&call[..], &["exit 7"]].concat()).await;
-    assert_says(&said, 3, &["the sampler failed with exit status: 7"]);
+    let output = run([&call[..], &[whole]].concat()).await;
+    assert_prints(&output, "Flat.\n");
+    let output = run([&call[..], &["exit 7"]].concat()).await;
+    assert_says(&output, 3, &["the sampler failed with exit status: 7"]);
     let without = run(&call[..4]).await;
     assert_says(&without, 3, &["no --sampler is set", "Analyze this data:"]);
     let by_hand = run([&call[..4], &["--answer", r#"analysis="Flat.""#]].concat()).await;
-    assert_eq!((by_hand.code, &*by_hand.out), (0, "Flat.\n"), "{by_hand:?}");
+    assert_prints(&by_hand, "Flat.\n");
 }
 
 #[tokio::test]
@@ -230,9 +230,9 @@ async fn roots_are_sent_only_if_given() {
     std::fs::create_dir(&dir).expect("a directory");
     let whole = dir.canonicalize().expect("a path").display().to_string();
     let dir = dir.display().to_string();
-    let said = run(["call", &url, "project_roots", "--root", &dir]).await;
+    let output = run(["call", &url, "project_roots", "--root", &dir]).await;
     let uri = format!("file://{}", whole.replace(' ', "%20"));
-    assert_eq!(said.out, format!("1 roots:\n{uri}\n"), "{said:?}");
+    assert_eq!(output.out, format!("1 roots:\n{uri}\n"), "{output:?}");
     let without = run(["call", &url, "project_roots"]).await;
     assert_says(&without, 3, &["roots  roots", "pass --root PATH"]);
     let nowhere = run(["call", &url, "project_roots", "--root", "/nowhere"]).await;
@@ -244,9 +244,9 @@ async fn url_ask_is_accepted_and_repeated_under_another_key() {
     let instance = Serve::new().start().await;
     let url = instance.url();
     let call = ["call", &url, "connect_account", "service=maps"];
-    let said = run(call).await;
+    let output = run(call).await;
     assert_says(
-        &said,
+        &output,
         3,
         &[
             "connect  url",
@@ -259,9 +259,9 @@ async fn url_ask_is_accepted_and_repeated_under_another_key() {
         &["--answer", "connect=accept"][..],
         &["--answer", "connect=accept"].repeat(2),
     ] {
-        let said = run([&call[..], once].concat()).await;
+        let output = run([&call[..], once].concat()).await;
         assert_says(
-            &said,
+            &output,
             3,
             &[
                 "connect#2  url",
@@ -270,42 +270,38 @@ async fn url_ask_is_accepted_and_repeated_under_another_key() {
             ],
         );
         let left = r#"unused answer "connect": the server asked for it only once"#;
-        assert_eq!(said.err.contains(left), once.len() > 2, "{said:?}");
-        let said = run([&call[..], once, &["--json"]].concat()).await;
-        assert_eq!(json(&said)["asked"][0]["key"], "connect#2");
+        assert_eq!(output.err.contains(left), once.len() > 2, "{output:?}");
+        let output = run([&call[..], once, &["--json"]].concat()).await;
+        assert_eq!(json(&output)["asked"][0]["key"], "connect#2");
     }
     let both = ["--answer", "connect=accept", "--answer", "connect#2=accept"];
-    let said = run([&call[..], &both].concat()).await;
-    assert_eq!(
-        (said.code, &*said.out),
-        (0, "Connected to maps.\n"),
-        "{said:?}"
-    );
-    let said = run([&call[..], &["--answer", "connect=decline"]].concat()).await;
-    assert_says(&said, 1, &["reported an error"]);
+    let output = run([&call[..], &both].concat()).await;
+    assert_prints(&output, "Connected to maps.\n");
+    let output = run([&call[..], &["--answer", "connect=decline"]].concat()).await;
+    assert_says(&output, 1, &["reported an error"]);
 }
 
 #[tokio::test]
 async fn rejected_call_reports_the_reason() {
     let instance = Serve::new().start().await;
     let url = instance.url();
-    let said = run(["call", &url, "nope"]).await;
+    let output = run(["call", &url, "nope"]).await;
     assert_says(
-        &said,
+        &output,
         1,
         &[
             "the server returned an error: Unknown tool: nope (-32602)",
             "hint: `refrain tools http://",
         ],
     );
-    assert_eq!(said.out, "");
-    let said = run(["call", &url, "nope", "--json"]).await;
-    assert_eq!(said.code, 1);
-    assert_eq!(json(&said)["error"]["code"], -32602);
+    assert_eq!(output.out, "");
+    let output = run(["call", &url, "nope", "--json"]).await;
+    assert_eq!(output.code, 1);
+    assert_eq!(json(&output)["error"]["code"], -32602);
     // Arguments that violate the schema are reported in the result.
-    let said = run(["call", &url, "sum", "to=0"]).await;
-    assert_says(&said, 1, &["the tool sum reported an error"]);
-    assert!(said.out.contains("to"), "{said:?}");
+    let output = run(["call", &url, "sum", "to=0"]).await;
+    assert_says(&output, 1, &["the tool sum reported an error"]);
+    assert!(output.out.contains("to"), "{output:?}");
 }
 
 #[tokio::test]
@@ -330,24 +326,27 @@ async fn access_tokens_come_from_a_file_or_the_environment() {
         ],
     );
     let file = |path: &std::path::Path| path.display().to_string();
-    let said = run([&call[..], &["--bearer-file", &file(&wrong)]].concat()).await;
+    let output = run([&call[..], &["--bearer-file", &file(&wrong)]].concat()).await;
     let rejected = [
         "error: the server rejected the access token: unknown bearer token\n",
         "hint: get a new token, and put it into the file of --bearer-file or into $REFRAIN_TOKEN\n",
     ];
-    assert_says(&said, 5, &rejected);
-    assert!(!said.err.contains("secret-of-nobody"), "{said:?}");
-    let said = run([&call[..], &["--bearer-file", &file(&broken)]].concat()).await;
-    assert_says(&said, 2, &["visible ASCII"]);
-    let said = run([&call[..], &["--bearer-file", "/nowhere"]].concat()).await;
-    assert_says(&said, 2, &["/nowhere"]);
+    assert_says(&output, 5, &rejected);
+    assert!(!output.err.contains("secret-of-nobody"), "{output:?}");
+    let output = run([&call[..], &["--bearer-file", &file(&broken)]].concat()).await;
+    assert_says(&output, 2, &["visible ASCII"]);
+    let output = run([&call[..], &["--bearer-file", "/nowhere"]].concat()).await;
+    assert_says(&output, 2, &["/nowhere"]);
 
     let by_file = run([&call[..], &["--bearer-file", &file(&right)]].concat()).await;
     let by_env = with_env("REFRAIN_TOKEN", SECRET, &call).await;
-    for said in [by_file, by_env] {
-        assert_eq!((said.code, &*said.out), (0, "Echo: x\n"), "{said:?}");
-        assert!(said.err.contains("tools/call echo"), "{said:?}");
-        assert!(!said.err.contains(SECRET), "a secret is printed: {said:?}");
+    for output in [by_file, by_env] {
+        assert_prints(&output, "Echo: x\n");
+        assert!(output.err.contains("tools/call echo"), "{output:?}");
+        assert!(
+            !output.err.contains(SECRET),
+            "a secret is printed: {output:?}"
+        );
     }
 }
 

@@ -1,8 +1,7 @@
 //! Faulty servers: each error has a message and an exit code, and no call is lost.
 
-use super::assert_says;
+use super::{assert_prints, assert_says, saved_call};
 use crate::support::{FakeServer, Files, Respond, Serve, program, run, within};
-use refrain_client::PendingCall;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
@@ -28,11 +27,6 @@ async fn call(server: &FakeServer, file: &Path, flags: &[&str]) -> crate::suppor
     run([&["call", &url, "tool", "--save", &file], flags].concat()).await
 }
 
-fn saved(file: &Path) -> PendingCall {
-    let text = std::fs::read_to_string(file).expect("the call is saved");
-    serde_json::from_str(&text).expect("the file is a pending call")
-}
-
 #[tokio::test]
 async fn unreachable_server_is_reported() {
     let files = Files::new();
@@ -44,9 +38,9 @@ async fn unreachable_server_is_reported() {
     let address = free.local_addr().expect("an address");
     drop(free);
     let url = format!("http://{address}/mcp");
-    let said = run(["call", &url, "echo", "--save", &file]).await;
+    let output = run(["call", &url, "echo", "--save", &file]).await;
     assert_says(
-        &said,
+        &output,
         4,
         &[
             &url,
@@ -61,19 +55,23 @@ async fn unreachable_server_is_reported() {
 async fn server_without_tls_is_reported() {
     let instance = Serve::new().start().await;
     let url = instance.url();
-    let said = run(["tools", &url.replace("http://", "https://")]).await;
+    let output = run(["tools", &url.replace("http://", "https://")]).await;
     let hint = format!("hint: if the server does not use TLS, try {url}\n");
-    assert_says(&said, 4, &["the server did not respond with TLS\n", &hint]);
-    assert_eq!(said.err.matches("hint:").count(), 1, "{said:?}");
+    assert_says(
+        &output,
+        4,
+        &["the server did not respond with TLS\n", &hint],
+    );
+    assert_eq!(output.err.matches("hint:").count(), 1, "{output:?}");
 }
 
 #[tokio::test]
 async fn server_that_does_not_speak_mcp_is_reported() {
     let page = || Respond::Raw(200, "text/html", "<html>Welcome!</html>".into());
     let server = FakeServer::start_raw(move |_| page()).await;
-    let said = run(["tools", &server.url()]).await;
+    let output = run(["tools", &server.url()]).await;
     assert_says(
-        &said,
+        &output,
         4,
         &[
             "does not respond as an MCP server: the response is \"<html>Welcome!</html>\"\n",
@@ -82,9 +80,9 @@ async fn server_that_does_not_speak_mcp_is_reported() {
     );
 
     let server = FakeServer::start_raw(|_| Respond::Raw(404, "text/html", "Not here".into())).await;
-    let said = run(["tools", &server.url()]).await;
+    let output = run(["tools", &server.url()]).await;
     assert_says(
-        &said,
+        &output,
         4,
         &[
             "does not respond as an MCP server: HTTP status 404: Not here\n",
@@ -95,9 +93,9 @@ async fn server_that_does_not_speak_mcp_is_reported() {
     let hostile = "<title>\u{1b}[2J\u{1b}]0;owned\u{7}</title>";
     let server =
         FakeServer::start_raw(move |_| Respond::Raw(500, "text/html", hostile.into())).await;
-    let said = run(["tools", &server.url()]).await;
-    assert_says(&said, 4, &["500"]);
-    assert!(!said.err.contains('\u{1b}'), "{said:?}");
+    let output = run(["tools", &server.url()]).await;
+    assert_says(&output, 4, &["500"]);
+    assert!(!output.err.contains('\u{1b}'), "{output:?}");
 }
 
 #[tokio::test]
@@ -105,13 +103,13 @@ async fn response_that_is_not_json_keeps_the_call() {
     let files = Files::new();
     let server = FakeServer::start(|_| Respond::Raw(200, "application/json", "{oops".into())).await;
     let file = files.path("call.json");
-    let said = call(&server, &file, &[]).await;
+    let output = call(&server, &file, &[]).await;
     assert_says(
-        &said,
+        &output,
         4,
         &["invalid response from the server", "refrain resume"],
     );
-    assert_eq!(saved(&file).round(), 0);
+    assert_eq!(saved_call(&file).round(), 0);
 }
 
 #[tokio::test]
@@ -122,15 +120,15 @@ async fn broken_stream_keeps_the_call() {
     let start = format!("data: {progress}\n\ndata: {{\"jsonrpc\": \"2.0\", ");
     let server = FakeServer::start(move |_| Respond::cut(&start)).await;
     let file = files.path("call.json");
-    let said = call(&server, &file, &[]).await;
+    let output = call(&server, &file, &[]).await;
     assert_says(
-        &said,
+        &output,
         4,
         &["connection closed before the response", "refrain resume"],
     );
     // The server does not support call ids, so the request must not be repeated.
     assert_eq!(server.count("tools/call"), 1);
-    assert_eq!(saved(&file).round(), 0);
+    assert_eq!(saved_call(&file).round(), 0);
 }
 
 #[tokio::test]
@@ -163,25 +161,25 @@ async fn answered_call_is_saved_after_a_break_without_save_flag() {
         ])
         .current_dir(files.path(""))
         .stdin(Stdio::null());
-    let said = within("the end", command.output())
+    let output = within("the end", command.output())
         .await
         .expect("the process can be waited for");
-    let told = String::from_utf8_lossy(&said.stderr);
-    assert_eq!(said.status.code(), Some(4), "{told}");
-    let name = told
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{stderr}");
+    let name = stderr
         .rsplit("refrain resume ")
         .next()
         .expect("a name")
         .trim();
     assert!(
-        name.starts_with("refrain-call-") && !told.contains("lost"),
-        "{told}"
+        name.starts_with("refrain-call-") && !stderr.contains("lost"),
+        "{stderr}"
     );
     let file = files.path(name);
-    assert_eq!(saved(&file).round(), 1);
+    assert_eq!(saved_call(&file).round(), 1);
     broken.store(false, Ordering::Relaxed);
-    let said = run(["resume", &file.display().to_string()]).await;
-    assert_eq!((said.code, &*said.out), (0, "Ada\n"), "{said:?}");
+    let output = run(["resume", &file.display().to_string()]).await;
+    assert_prints(&output, "Ada\n");
     assert!(!file.exists());
 }
 
@@ -201,8 +199,8 @@ async fn number_over_64_bits_is_rejected() {
         ["--answer".into(), format!("k={{\"n\": {large}}}")],
     ] {
         let words = words.each_ref().map(String::as_str);
-        let said = run([&["call", &url, "tool"][..], &words].concat()).await;
-        assert_says(&said, 2, &[large, "too large to be sent exactly"]);
+        let output = run([&["call", &url, "tool"][..], &words].concat()).await;
+        assert_says(&output, 2, &[large, "does not fit into 64 bits"]);
     }
     assert_eq!(server.count("tools/call"), 0);
 }
@@ -210,8 +208,8 @@ async fn number_over_64_bits_is_rejected() {
 #[tokio::test]
 async fn multiline_server_error_is_printed_on_one_line() {
     let server = FakeServer::start(|_| Respond::Error(-32603, "E\nerror: done")).await;
-    let said = run(["call", &server.url(), "tool"]).await;
-    assert_says(&said, 1, &["returned an error: E error: done"]);
+    let output = run(["call", &server.url(), "tool"]).await;
+    assert_says(&output, 1, &["returned an error: E error: done"]);
 }
 
 #[tokio::test]
@@ -219,8 +217,12 @@ async fn long_text_of_an_ask_is_cut() {
     let mut ask = form(&json!({"name": {"type": "string"}}));
     ask["params"]["message"] = json!("\n".repeat(50_000));
     let server = FakeServer::start(move |_| asks(&json!({"who": ask}), "state")).await;
-    let said = run(["call", &server.url(), "tool"]).await;
-    assert_says(&said, 3, &["who", "(50000 characters; --json prints all)"]);
+    let output = run(["call", &server.url(), "tool"]).await;
+    assert_says(
+        &output,
+        3,
+        &["who", "(50000 characters; --json prints all)"],
+    );
 }
 
 #[tokio::test]
@@ -231,24 +233,24 @@ async fn endless_rounds_stop_at_the_limit() {
     let file = files.path("call.json");
     let answers: Vec<&str> = ["--answer", "again={}"].repeat(9);
     let flags = [&answers[..], &["--rounds", "4"]].concat();
-    let said = call(&server, &file, &flags).await;
+    let output = call(&server, &file, &flags).await;
     assert_says(
-        &said,
+        &output,
         4,
         &[
             "call not complete after 4 rounds\n",
-            "hint: raise --rounds if the server does not ask in a loop",
+            "hint: raise --rounds, unless the server repeats the same asks",
             "refrain resume",
         ],
     );
-    assert!(!said.err.contains("unused answer"), "{said:?}");
+    assert!(!output.err.contains("unused answer"), "{output:?}");
     assert_eq!(server.count("tools/call"), 4);
-    assert_eq!(saved(&file).round(), 4);
-    assert_eq!(saved(&file).unanswered().len(), 1);
+    assert_eq!(saved_call(&file).round(), 4);
+    assert_eq!(saved_call(&file).unanswered().len(), 1);
     let once = ["--answer", "again={}", "--rounds", "1"];
-    let said = call(&server, &files.path("once.json"), &once).await;
-    assert_says(&said, 4, &["call not complete after 1 round\n"]);
-    assert!(!said.err.contains("unused answer"), "{said:?}");
+    let output = call(&server, &files.path("once.json"), &once).await;
+    assert_says(&output, 4, &["call not complete after 1 round\n"]);
+    assert!(!output.err.contains("unused answer"), "{output:?}");
 }
 
 #[tokio::test]
@@ -258,9 +260,9 @@ async fn unknown_ask_keeps_the_call_and_other_answers() {
         json!({"strange": {"method": "telepathy/create", "params": {}}, "known": form(&json!({}))});
     let server = FakeServer::start(move |_| asks(&unknown, "state")).await;
     let file = files.path("call.json");
-    let said = call(&server, &file, &["--answer", "known={}"]).await;
+    let output = call(&server, &file, &["--answer", "known={}"]).await;
     assert_says(
-        &said,
+        &output,
         3,
         &[
             "strange  unknown",
@@ -270,7 +272,7 @@ async fn unknown_ask_keeps_the_call_and_other_answers() {
         ],
     );
     // The other answer is saved.
-    let open = saved(&file).unanswered();
+    let open = saved_call(&file).unanswered();
     assert_eq!(
         open.iter().map(|ask| ask.key()).collect::<Vec<_>>(),
         ["strange"]
@@ -283,9 +285,9 @@ async fn unsupported_form_can_only_be_declined() {
     let deep = json!({"address": {"type": "object", "properties": {}}});
     let server = FakeServer::start(move |_| asks(&json!({"where": form(&deep)}), "state")).await;
     let file = files.path("call.json");
-    let said = call(&server, &file, &["--answer", "where={\"address\": {}}"]).await;
+    let output = call(&server, &file, &["--answer", "where={\"address\": {}}"]).await;
     assert_says(
-        &said,
+        &output,
         3,
         &[
             "the form cannot be shown",
@@ -294,7 +296,7 @@ async fn unsupported_form_can_only_be_declined() {
             "--answer where=decline",
         ],
     );
-    assert_eq!(saved(&file).round(), 1);
+    assert_eq!(saved_call(&file).round(), 1);
 }
 
 #[tokio::test]
@@ -319,14 +321,14 @@ async fn unsupported_asks_can_be_declined_and_cancelled() {
     .await;
     let answers = ["--answer", "where=decline", "--answer", "script=cancel"];
     let file = files.path("call.json");
-    let said = call(&server, &file, &answers).await;
-    assert_says(&said, 3, &["mode  unknown", "--answer mode=decline"]);
+    let output = call(&server, &file, &answers).await;
+    assert_says(&output, 3, &["mode  unknown", "--answer mode=decline"]);
     // An unsupported ask cannot be accepted.
     let name = file.display().to_string();
-    let said = run(["resume", &name, "--answer", "mode=accept"]).await;
-    assert_says(&said, 3, &["unknown elicitation mode \"voice\""]);
-    let said = run(["resume", &name, "--answer", "mode=decline"]).await;
-    assert_eq!((said.code, &*said.out), (0, "Well.\n"), "{said:?}");
+    let output = run(["resume", &name, "--answer", "mode=accept"]).await;
+    assert_says(&output, 3, &["unknown elicitation mode \"voice\""]);
+    let output = run(["resume", &name, "--answer", "mode=decline"]).await;
+    assert_prints(&output, "Well.\n");
 }
 
 #[tokio::test]
@@ -343,16 +345,16 @@ async fn rejected_answer_can_be_replaced() {
     })
     .await;
     let file = files.path("call.json");
-    let said = call(&server, &file, &["--answer", r#"who={"name": "Eve"}"#]).await;
+    let output = call(&server, &file, &["--answer", r#"who={"name": "Eve"}"#]).await;
     let parts = [
         "unknown name",
         "rejected the answer to who",
         "--answer KEY=JSON",
     ];
-    assert_says(&said, 1, &parts);
+    assert_says(&output, 1, &parts);
     let name = file.display().to_string();
-    let said = run(["resume", &name, "--answer", r#"who={"name": "Ada"}"#]).await;
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = run(["resume", &name, "--answer", r#"who={"name": "Ada"}"#]).await;
+    assert_eq!(output.code, 0, "{output:?}");
 }
 
 #[tokio::test]
@@ -361,20 +363,20 @@ async fn oversized_state_is_rejected() {
     let state = "x".repeat(10 * 1024 * 1024);
     let server = FakeServer::start(move |_| asks(&json!({}), &state)).await;
     let file = files.path("call.json");
-    let said = call(&server, &file, &[]).await;
+    let output = call(&server, &file, &[]).await;
     assert_says(
-        &said,
+        &output,
         4,
         &["more than 4194304 bytes", "request state", "refrain resume"],
     );
-    assert_eq!(saved(&file).round(), 0);
+    assert_eq!(saved_call(&file).round(), 0);
 }
 
 #[tokio::test]
 async fn unknown_result_type_is_reported() {
     let server = FakeServer::start(|_| Respond::Result(json!({"resultType": "maybe"}))).await;
-    let said = run(["call", &server.url(), "tool"]).await;
-    assert_says(&said, 4, &["unknown result type \"maybe\""]);
+    let output = run(["call", &server.url(), "tool"]).await;
+    assert_says(&output, 4, &["unknown result type \"maybe\""]);
 }
 
 #[tokio::test]
@@ -389,9 +391,9 @@ async fn result_that_violates_the_output_schema_causes_a_warning() {
     })
     .await;
     // The result is printed nevertheless.
-    let said = run(["call", &server.url(), "tool", "city=Oslo"]).await;
-    assert_eq!((said.code, &*said.out), (0, "{}\n"), "{said:?}");
-    assert_says(&said, 0, &["warning: invalid result", "degrees"]);
+    let output = run(["call", &server.url(), "tool", "city=Oslo"]).await;
+    assert_prints(&output, "{}\n");
+    assert_says(&output, 0, &["warning: invalid result", "degrees"]);
 }
 
 #[tokio::test]
@@ -409,9 +411,9 @@ async fn legacy_server_is_supported() {
         _ => Respond::Error(-32601, "Method not found"),
     })
     .await;
-    let said = run(["call", &server.url(), "tool"]).await;
-    assert_eq!((said.code, &*said.out), (0, "In my day…\n"), "{said:?}");
-    let said = run(["discover", &server.url()]).await;
-    assert!(said.out.contains("grandma 1"), "{said:?}");
-    assert!(said.out.contains("2025-11-25"), "{said:?}");
+    let output = run(["call", &server.url(), "tool"]).await;
+    assert_prints(&output, "In my day…\n");
+    let output = run(["discover", &server.url()]).await;
+    assert!(output.out.contains("grandma 1"), "{output:?}");
+    assert!(output.out.contains("2025-11-25"), "{output:?}");
 }

@@ -1,6 +1,6 @@
 //! Server processes that exit, close their output, or never respond.
 
-use super::{assert_says, json};
+use super::{assert_prints, assert_says, json};
 use crate::support::{Files, Output, run, until};
 use std::path::{Path, PathBuf};
 
@@ -15,9 +15,9 @@ async fn with_server(mode: &str, words: &[&str]) -> (Output, Vec<String>) {
     let starts: PathBuf = files.path("starts");
     let name = starts.display().to_string();
     let server = ["--stdio", "--", "python3", SCRIPT, &name, mode];
-    let said = run([words, &server].concat()).await;
+    let output = run([words, &server].concat()).await;
     let starts = std::fs::read_to_string(starts).expect("the server was started");
-    (said, starts.lines().map(str::to_owned).collect())
+    (output, starts.lines().map(str::to_owned).collect())
 }
 
 /// Whether a process has ended. Its parent may not have waited for it.
@@ -33,33 +33,33 @@ async fn failing_server_is_started_once_and_its_stderr_shown() {
         ("exit-later", "exit status: 3"),
         ("close-output", "it closed its standard output"),
     ] {
-        let (said, started) = with_server(mode, &["call", "greet", "--json"]).await;
+        let (output, started) = with_server(mode, &["call", "greet", "--json"]).await;
         let error = format!("error: python3 exited before it responded ({status})\n");
         let lines =
             "note: last lines of the server's standard error:\n  the licence ␛[2J has expired\n";
-        assert_says(&said, 4, &[&error, lines]);
+        assert_says(&output, 4, &[&error, lines]);
         assert_eq!(
-            json(&said)["stderr"][0],
+            json(&output)["stderr"][0],
             "the licence \u{1b}[2J has expired"
         );
-        assert_eq!(started.len(), 1, "{mode}: {said:?}");
+        assert_eq!(started.len(), 1, "{mode}: {output:?}");
         until("the end of the server", || has_ended(&started[0])).await;
     }
 }
 
 #[tokio::test]
 async fn server_that_exits_at_discover_is_started_again() {
-    let (said, started) = with_server("at-discover", &["call", "greet"]).await;
-    assert_eq!((said.code, &*said.out), (0, "as today\n"), "{said:?}");
-    assert_eq!(started.len(), 2, "{said:?}");
-    let (said, started) = with_server("at-discover", &["discover"]).await;
-    assert!(said.out.contains("2024-11-05"), "{said:?}");
-    assert_eq!(started.len(), 2, "{said:?}");
+    let (output, started) = with_server("at-discover", &["call", "greet"]).await;
+    assert_prints(&output, "as today\n");
+    assert_eq!(started.len(), 2, "{output:?}");
+    let (output, started) = with_server("at-discover", &["discover"]).await;
+    assert!(output.out.contains("2024-11-05"), "{output:?}");
+    assert_eq!(started.len(), 2, "{output:?}");
     // No fallback.
-    let (said, started) =
+    let (output, started) =
         with_server("at-discover", &["discover", "--dialect", "2026-07-28"]).await;
-    assert_says(&said, 4, &["python3 exited", "expected initialize"]);
-    assert_eq!(started.len(), 1, "{said:?}");
+    assert_says(&output, 4, &["python3 exited", "expected initialize"]);
+    assert_eq!(started.len(), 1, "{output:?}");
 }
 
 #[tokio::test]
@@ -77,14 +77,14 @@ async fn every_command_ends_at_its_deadline_and_ends_the_server() {
         &["task", "cancel", "1"],
     ] {
         let words = [words, &["--deadline", "1", "--json"]].concat();
-        let (said, started) = with_server("silent", &words).await;
+        let (output, started) = with_server("silent", &words).await;
         let parts = [
             "not done before the deadline of 1 s",
             "--deadline SECONDS",
             "the licence",
         ];
-        assert_says(&said, 4, &parts);
-        assert!(json(&said)["error"]["message"].is_string(), "{said:?}");
+        assert_says(&output, 4, &parts);
+        assert!(json(&output)["error"]["message"].is_string(), "{output:?}");
         for process in started {
             until("the end of the server", || has_ended(&process)).await;
         }

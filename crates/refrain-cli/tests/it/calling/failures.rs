@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 /// Runs a command that fails with this code, and returns its error.
 async fn failed(code: i32, args: &[&str]) -> Value {
-    let said = run([args, &["--json"]].concat()).await;
-    assert_eq!(said.code, code, "{said:?}");
-    assert_eq!(said.out.lines().count(), 1, "{said:?}");
-    let told = json(&said)["error"].clone();
-    let message = told["message"].as_str().expect("the message is a string");
+    let output = run([args, &["--json"]].concat()).await;
+    assert_eq!(output.code, code, "{output:?}");
+    assert_eq!(output.out.lines().count(), 1, "{output:?}");
+    let error = json(&output)["error"].clone();
+    let message = error["message"].as_str().expect("the message is a string");
     let start = message.lines().next().expect("a line");
-    assert!(said.err.contains(start), "{said:?}");
-    told
+    assert!(output.err.contains(start), "{output:?}");
+    error
 }
 
 #[tokio::test]
@@ -54,9 +54,9 @@ async fn connection_and_auth_errors_are_printed_as_json() {
     ] {
         failed(4, args).await;
     }
-    let said = run(["tools", "--stdio", "--json", "--", "/nowhere"]).await;
-    assert_says(&said, 4, &["could not start"]);
-    assert!(json(&said)["error"]["message"].is_string(), "{said:?}");
+    let output = run(["tools", "--stdio", "--json", "--", "/nowhere"]).await;
+    assert_says(&output, 4, &["could not start"]);
+    assert!(json(&output)["error"]["message"].is_string(), "{output:?}");
     let files = Files::new();
     let tokens = files.write("tokens", "alice secret-of-alice-1\n");
     let guarded = Serve::new().tokens(&tokens).start().await;
@@ -77,9 +77,9 @@ async fn rejected_request_has_its_error_code_in_json() {
         assert_eq!(failed(1, args).await["code"], -32602, "{args:?}");
     }
     // The result of the tool is the only output.
-    let said = run(["call", &url, "sum", "to=0", "--json"]).await;
-    assert_says(&said, 1, &["the tool sum reported an error"]);
-    assert_eq!(json(&said)["isError"], true);
+    let output = run(["call", &url, "sum", "to=0", "--json"]).await;
+    assert_says(&output, 1, &["the tool sum reported an error"]);
+    assert_eq!(json(&output)["isError"], true);
 }
 
 #[tokio::test]
@@ -87,11 +87,11 @@ async fn saved_file_is_named_in_json() {
     let files = Files::new();
     let file = files.path("call.json").display().to_string();
     let server = FakeServer::start(|_| Respond::Raw(200, "application/json", "{oops".into())).await;
-    let said = run(["call", &server.url(), "tool", "--save", &file, "--json"]).await;
-    assert_says(&said, 4, &["refrain resume"]);
-    let told = json(&said);
-    assert_eq!(told["saved"], json!(file));
-    let message = told["error"]["message"]
+    let output = run(["call", &server.url(), "tool", "--save", &file, "--json"]).await;
+    assert_says(&output, 4, &["refrain resume"]);
+    let printed = json(&output);
+    assert_eq!(printed["saved"], json!(file));
+    let message = printed["error"]["message"]
         .as_str()
         .expect("the message is a string");
     assert!(
@@ -99,7 +99,7 @@ async fn saved_file_is_named_in_json() {
         "{message}"
     );
     // The server is unreachable, and the call stays saved.
-    let said = run(["resume", &file, "--url", "http://127.0.0.1:1/mcp", "--json"]).await;
-    assert_says(&said, 4, &["the call is still saved in"]);
-    assert_eq!(json(&said)["saved"], json!(file));
+    let output = run(["resume", &file, "--url", "http://127.0.0.1:1/mcp", "--json"]).await;
+    assert_says(&output, 4, &["the call is still saved in"]);
+    assert_eq!(json(&output)["saved"], json!(file));
 }

@@ -52,25 +52,25 @@ pub(super) async fn offered() -> String {
 #[tokio::test]
 async fn tools_are_listed_with_their_arguments() {
     let instance = Serve::new().start().await;
-    let said = run(["tools", &instance.url()]).await;
-    assert_eq!((said.code, &*said.err), (0, ""), "{said:?}");
+    let output = run(["tools", &instance.url()]).await;
+    assert_eq!((output.code, &*output.err), (0, ""), "{output:?}");
     let weather = "get_weather\n    Returns the weather, after asking for a GitHub username.\n    \
                    location  string  required  The city.\n";
-    assert!(said.out.contains(weather), "{}", said.out);
+    assert!(output.out.contains(weather), "{}", output.out);
     assert!(
-        !said.out.contains('\u{1b}'),
+        !output.out.contains('\u{1b}'),
         "colours where there is no terminal"
     );
-    let said = run(["tools", &instance.url(), "--json"]).await;
-    let tools = json(&said);
+    let output = run(["tools", &instance.url(), "--json"]).await;
+    let tools = json(&output);
     let tools = tools.as_array().expect("a list");
     let weather = tools.iter().find(|tool| tool["name"] == "get_weather");
     let weather = weather.expect("it is listed");
     assert_eq!(weather["inputSchema"]["required"], json!(["location"]));
 
     let url = offered().await;
-    let said = run(["tools", &url]).await;
-    assert!(said.out.contains("Clears␛[2J the screen."), "{said:?}");
+    let output = run(["tools", &url]).await;
+    assert!(output.out.contains("Clears␛[2J the screen."), "{output:?}");
 }
 
 /// A server whose lists have unknown members and an unusual order.
@@ -105,19 +105,22 @@ async fn decorated() -> (FakeServer, Value) {
 async fn lists_are_printed_as_sent() {
     let (server, lists) = decorated().await;
     for list in ["tools", "prompts"] {
-        let said = run([list, &server.url(), "--json"]).await;
-        assert_eq!(said.out, format!("{}\n", lists[list]), "{said:?}");
+        let output = run([list, &server.url(), "--json"]).await;
+        assert_eq!(output.out, format!("{}\n", lists[list]), "{output:?}");
     }
-    let said = run(["resources", &server.url(), "--json"]).await;
+    let output = run(["resources", &server.url(), "--json"]).await;
     let all =
         json!({"resources": lists["resources"], "resourceTemplates": lists["resourceTemplates"]});
-    assert_eq!(said.out, format!("{all}\n"), "{said:?}");
-    let said = run(["tools", &server.url()]).await;
-    assert_eq!(said.out, "look\n    read-only, 1 icon\n\nodd\n", "{said:?}");
-    let said = run(["resources", &server.url()]).await;
+    assert_eq!(output.out, format!("{all}\n"), "{output:?}");
+    let output = run(["tools", &server.url()]).await;
+    assert_eq!(
+        output.out, "look\n    read-only, 1 icon\n\nodd\n",
+        "{output:?}"
+    );
+    let output = run(["resources", &server.url()]).await;
     assert!(
-        said.out.contains("    for the user, priority 0.5\n"),
-        "{said:?}"
+        output.out.contains("    for the user, priority 0.5\n"),
+        "{output:?}"
     );
 }
 
@@ -130,39 +133,39 @@ async fn server_info_is_printed_as_sent() {
     });
     let sent = result.clone();
     let server = FakeServer::start_raw(move |_| Respond::Result(sent.clone())).await;
-    let said = run(["discover", &server.url(), "--json"]).await;
-    let told = json(&said);
-    assert_eq!(told["serverInfo"].to_string(), info.to_string());
-    assert_eq!(told["result"].to_string(), result.to_string());
-    let said = run(["discover", &server.url()]).await;
-    assert!(said.out.contains("icons         1 icon\n"), "{said:?}");
+    let output = run(["discover", &server.url(), "--json"]).await;
+    let printed = json(&output);
+    assert_eq!(printed["serverInfo"].to_string(), info.to_string());
+    assert_eq!(printed["result"].to_string(), result.to_string());
+    let output = run(["discover", &server.url()]).await;
+    assert!(output.out.contains("icons         1 icon\n"), "{output:?}");
 }
 
 #[tokio::test]
 async fn server_without_prompts_lists_none() {
     let instance = Serve::new().start().await;
     for what in ["prompts", "resources"] {
-        let said = run([what, &instance.url()]).await;
+        let output = run([what, &instance.url()]).await;
         let none = format!("the server has no {what}\n");
-        assert_eq!((said.code, &*said.out, &*said.err), (0, "", &*none));
+        assert_eq!((output.code, &*output.out, &*output.err), (0, "", &*none));
     }
-    let said = run(["prompts", &instance.url(), "--json"]).await;
-    assert_eq!(json(&said), json!([]));
+    let output = run(["prompts", &instance.url(), "--json"]).await;
+    assert_eq!(json(&output), json!([]));
 }
 
 #[tokio::test]
 async fn prompts_are_listed_and_returned() {
     let url = offered().await;
-    let said = run(["prompts", &url]).await;
+    let output = run(["prompts", &url]).await;
     let list = "greet\n    Greets somebody.\n    tone  required  How to greet\n";
-    assert_eq!(said.out, list, "{said:?}");
-    let said = run(["prompts", &url, "--json"]).await;
-    assert_eq!(json(&said)[0]["arguments"][0]["name"], "tone");
+    assert_eq!(output.out, list, "{output:?}");
+    let output = run(["prompts", &url, "--json"]).await;
+    assert_eq!(json(&output)[0]["arguments"][0]["name"], "tone");
 
     let prompt = ["prompt", &url, "greet", "tone=warmly"];
-    let said = run(prompt).await;
+    let output = run(prompt).await;
     assert_says(
-        &said,
+        &output,
         3,
         &[
             r#"prompt greet of server "offered""#,
@@ -171,50 +174,50 @@ async fn prompts_are_listed_and_returned() {
         ],
     );
     let answer = ["--answer", r#"name={"name": "Ada"}"#];
-    let said = run([&prompt[..], &answer].concat()).await;
-    assert_eq!(said.out, "user:\nGreet Ada, warmly.\n", "{said:?}");
-    let said = run([&prompt[..], &answer, &["--json"]].concat()).await;
-    assert_eq!(json(&said)["messages"][0]["role"], "user");
+    let output = run([&prompt[..], &answer].concat()).await;
+    assert_eq!(output.out, "user:\nGreet Ada, warmly.\n", "{output:?}");
+    let output = run([&prompt[..], &answer, &["--json"]].concat()).await;
+    assert_eq!(json(&output)["messages"][0]["role"], "user");
 }
 
 #[tokio::test]
 async fn resources_are_listed_with_templates_and_read() {
     let url = offered().await;
-    let said = run(["resources", &url]).await;
+    let output = run(["resources", &url]).await;
     for part in [
         "notes://mine  notes\n    What I wrote.",
         "notes://{of}  all",
-        "a template",
+        "template",
     ] {
-        assert!(said.out.contains(part), "{said:?}");
+        assert!(output.out.contains(part), "{output:?}");
     }
-    let said = run(["resources", &url, "--json"]).await;
-    assert_eq!(json(&said)["resources"][0]["uri"], "notes://mine");
+    let output = run(["resources", &url, "--json"]).await;
+    assert_eq!(json(&output)["resources"][0]["uri"], "notes://mine");
     assert_eq!(
-        json(&said)["resourceTemplates"][0]["uriTemplate"],
+        json(&output)["resourceTemplates"][0]["uriTemplate"],
         "notes://{of}"
     );
 
-    let said = run(["read", &url, "notes://mine"]).await;
-    assert_says(&said, 3, &["Whose notes?"]);
+    let output = run(["read", &url, "notes://mine"]).await;
+    assert_says(&output, 3, &["Whose notes?"]);
     let answer = ["--answer", r#"name={"name": "Ada"}"#];
-    let said = run([&["read", &url, "notes://mine"][..], &answer].concat()).await;
-    assert_eq!(said.out, "Notes of Ada\n", "{said:?}");
-    let said = run([&["read", &url, "notes://mine", "--json"][..], &answer].concat()).await;
-    assert_eq!(json(&said)["contents"][0]["text"], "Notes of Ada");
-    let said = run(["read", &url, "other://thing"]).await;
-    assert_says(&said, 1, &["unknown resource"]);
+    let output = run([&["read", &url, "notes://mine"][..], &answer].concat()).await;
+    assert_eq!(output.out, "Notes of Ada\n", "{output:?}");
+    let output = run([&["read", &url, "notes://mine", "--json"][..], &answer].concat()).await;
+    assert_eq!(json(&output)["contents"][0]["text"], "Notes of Ada");
+    let output = run(["read", &url, "other://thing"]).await;
+    assert_says(&output, 1, &["unknown resource"]);
 }
 
 #[tokio::test]
 async fn discover_prints_the_server_info() {
     let url = offered().await;
-    let said = run(["discover", &url]).await;
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = run(["discover", &url]).await;
+    assert_eq!(output.code, 0, "{output:?}");
     for part in ["offered 2", &url, "2026-07-28", "\"prompts\""] {
-        assert!(said.out.contains(part), "{said:?}");
+        assert!(output.out.contains(part), "{output:?}");
     }
-    let said = run(["discover", &url, "--json"]).await;
-    assert_eq!(json(&said)["serverInfo"]["name"], "offered");
-    assert_eq!(json(&said)["version"], "2026-07-28");
+    let output = run(["discover", &url, "--json"]).await;
+    assert_eq!(json(&output)["serverInfo"]["name"], "offered");
+    assert_eq!(json(&output)["version"], "2026-07-28");
 }

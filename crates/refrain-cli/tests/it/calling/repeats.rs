@@ -37,15 +37,15 @@ async fn python(program: &str, script: &str) -> (Process, String, SocketAddr) {
     (process, url, address)
 }
 
-fn assert_outcome_unknown(said: &Output) {
+fn assert_outcome_unknown(output: &Output) {
     let parts = [
         "the outcome is unknown",
         "the tool may have run",
         "before you send it again",
     ];
-    assert_says(said, 4, &parts);
-    assert!(!said.err.contains("again ("), "{said:?}");
-    assert_eq!(json(said)["outcome"], "unknown");
+    assert_says(output, 4, &parts);
+    assert!(!output.err.contains("again ("), "{output:?}");
+    assert_eq!(json(output)["outcome"], "unknown");
 }
 
 #[tokio::test]
@@ -53,34 +53,34 @@ async fn repeated_call_is_announced() {
     let instance = Serve::new().start().await;
     for fault in LOST {
         let proxy = proxy(instance.address, CALL, 1, fault).await;
-        let said = run(["call", &proxy.url, "echo", "text=hello"]).await;
+        let output = run(["call", &proxy.url, "echo", "text=hello"]).await;
         let parts = [
             "note: sending tools/call echo again (1 of 4): ",
             "; the server recognises the call by its id\n",
         ];
-        assert_says(&said, 0, &parts);
-        assert_eq!(said.out, "Echo: hello\n");
+        assert_says(&output, 0, &parts);
+        assert_eq!(output.out, "Echo: hello\n");
         assert_eq!(proxy.count(CALL), (2, 2));
     }
     let proxy = proxy(instance.address, "tools/list", 1, Fault::LoseResponse).await;
-    let said = run(["tools", &proxy.url]).await;
+    let output = run(["tools", &proxy.url]).await;
     let parts = [
         "note: sending tools/list again (1 of 4): ",
         "can be repeated safely\n",
     ];
-    assert_says(&said, 0, &parts);
+    assert_says(&output, 0, &parts);
 }
 
 #[tokio::test]
 async fn repeated_call_of_a_busy_server_is_announced() {
     let server = FakeServer::start(|_| Respond::RetryAfter(503, "0")).await;
-    let said = run(["call", &server.url(), "tool", "--json"]).await;
+    let output = run(["call", &server.url(), "tool", "--json"]).await;
     let note = "note: sending tools/call tool again (4 of 4): the server responded with HTTP status 503: later; \
                 the server did not execute the request\n";
-    assert_says(&said, 4, &[note]);
-    assert_eq!(json(&said)["retries"], json!(4));
-    assert_eq!(json(&said).get("outcome"), None);
-    assert!(!said.err.contains("outcome"), "{said:?}");
+    assert_says(&output, 4, &[note]);
+    assert_eq!(json(&output)["retries"], json!(4));
+    assert_eq!(json(&output).get("outcome"), None);
+    assert!(!output.err.contains("outcome"), "{output:?}");
 }
 
 /// The server counts its effects.
@@ -94,8 +94,8 @@ async fn call_lost_by_a_proxy_has_one_effect_at_a_python_server() {
         let proxy = proxy(address, CALL, 2, fault).await;
         let answer = r#"answer={"date": "2026-12-24", "guests": 4}"#;
         let file = files.path(&format!("{number}.json")).display().to_string();
-        let said = run(["call", &proxy.url, "book_table", "--json"]).await;
-        let key = json(&said)["asked"][0]["key"]
+        let output = run(["call", &proxy.url, "book_table", "--json"]).await;
+        let key = json(&output)["asked"][0]["key"]
             .as_str()
             .expect("a key")
             .to_owned();
@@ -111,11 +111,15 @@ async fn call_lost_by_a_proxy_has_one_effect_at_a_python_server() {
             &file,
             "--json",
         ];
-        let said = run(call).await;
-        assert_outcome_unknown(&said);
+        let output = run(call).await;
+        assert_outcome_unknown(&output);
         assert_eq!(proxy.count(CALL), (2, 2), "{fault:?}");
-        let said = run(["call", &url, "effects"]).await;
-        assert_eq!(said.out, format!("{}\n", number + 1), "{fault:?}: {said:?}");
+        let output = run(["call", &url, "effects"]).await;
+        assert_eq!(
+            output.out,
+            format!("{}\n", number + 1),
+            "{fault:?}: {output:?}"
+        );
     }
 }
 
@@ -125,8 +129,8 @@ async fn call_lost_by_a_proxy_is_sent_once_to_a_legacy_python_server() {
     let (_server, _, address) = python(program, "tests/servers/legacy_server.py").await;
     for fault in LOST {
         let proxy = proxy(address, CALL, 1, fault).await;
-        let said = run(["call", &proxy.url, "add", "a=1", "b=2", "--json"]).await;
-        assert_outcome_unknown(&said);
+        let output = run(["call", &proxy.url, "add", "a=1", "b=2", "--json"]).await;
+        assert_outcome_unknown(&output);
         assert_eq!(proxy.count(CALL), (1, 1), "{fault:?}");
     }
 }

@@ -1,12 +1,11 @@
 //! Saved calls.
 
-use super::{assert_says, json};
+use super::{assert_prints, assert_says, json, saved_call};
 use crate::support::{
-    FakeServer, Files, Ledger, Output, Respond, Serve, program, run, said, serve_forever, until,
-    within,
+    FakeServer, Files, Ledger, Output, Respond, Serve, ended, program, run, run_command,
+    serve_forever, until, within,
 };
 use refrain::prelude::*;
-use refrain_client::PendingCall;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
@@ -17,9 +16,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::TcpListener;
 use tokio::process::Child;
 
-fn saved(file: &Path) -> PendingCall {
-    let text = std::fs::read_to_string(file).expect("the call is saved");
-    serde_json::from_str(&text).expect("a pending call")
+/// The path of a file, and the path as text.
+fn file_and_name(files: &Files, name: &str) -> (PathBuf, String) {
+    let file = files.path(name);
+    let name = file.display().to_string();
+    (file, name)
 }
 
 /// A running command.
@@ -49,9 +50,7 @@ impl Running {
 
     async fn killed(mut self) {
         self.signal(Signal::KILL);
-        within("the end", self.0.wait())
-            .await
-            .expect("the process can be waited for");
+        ended(&mut self.0).await;
     }
 }
 
@@ -96,13 +95,12 @@ fn lines(ledger: &Path) -> usize {
 async fn saved_call_continues_on_a_server_that_moved() {
     let files = Files::new();
     let (keys, ledger) = (files.keys("fleet.keys"), files.write("ledger", ""));
-    let file = files.path("order.json");
-    let name = file.display().to_string();
-    let mut here = Serve::new().keys(&keys).ledger(&ledger).start().await;
-    let there = Serve::new().keys(&keys).ledger(&ledger);
-    let said = run([
+    let (file, name) = file_and_name(&files, "order.json");
+    let mut first = Serve::new().keys(&keys).ledger(&ledger).start().await;
+    let second = Serve::new().keys(&keys).ledger(&ledger);
+    let output = run([
         "call",
-        &here.url(),
+        &first.url(),
         "place_order",
         "item=lamp",
         "--save",
@@ -110,7 +108,7 @@ async fn saved_call_continues_on_a_server_that_moved() {
     ])
     .await;
     assert_says(
-        &said,
+        &output,
         3,
         &[
             "confirm_order",
@@ -124,27 +122,27 @@ async fn saved_call_continues_on_a_server_that_moved() {
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o600);
-    here.stop().await;
+    first.stop().await;
 
     // The old address is unreachable, and the call stays saved.
     let before = std::fs::read(&file).expect("the file is readable");
     let answer = ["--answer", r#"confirm_order={"confirm": true}"#];
-    let said = run([&["resume", &name][..], &answer].concat()).await;
+    let output = run([&["resume", &name][..], &answer].concat()).await;
     assert_says(
-        &said,
+        &output,
         4,
         &["could not connect to", "the call is still saved in"],
     );
     assert_eq!(std::fs::read(&file).expect("the file is readable"), before);
 
-    let there = there.start().await;
-    assert_ne!(here.address, there.address);
-    let moved = ["resume", &name, "--url", &there.url()];
-    let said = run([&moved[..], &answer].concat()).await;
-    assert_eq!(said.code, 0, "{said:?}");
+    let second = second.start().await;
+    assert_ne!(first.address, second.address);
+    let moved = ["resume", &name, "--url", &second.url()];
+    let output = run([&moved[..], &answer].concat()).await;
+    assert_eq!(output.code, 0, "{output:?}");
     assert!(
-        said.out.starts_with("Ordered one lamp: reservation "),
-        "{said:?}"
+        output.out.starts_with("Ordered one lamp: reservation "),
+        "{output:?}"
     );
     assert!(!file.exists(), "the call is done");
     Ledger::at(&ledger).assert_ordered_once(&["lamp".into()]);
@@ -154,10 +152,9 @@ async fn saved_call_continues_on_a_server_that_moved() {
 async fn each_round_replaces_the_saved_call() {
     let files = Files::new();
     let instance = Serve::new().start().await;
-    let file = files.path("item.json");
-    let name = file.display().to_string();
+    let (file, name) = file_and_name(&files, "item.json");
     let item = r#"{"workItemId": 7, "fields": {"System.State": "Resolved"}}"#;
-    let said = run([
+    let output = run([
         "call",
         &instance.url(),
         "update_work_item",
@@ -166,18 +163,18 @@ async fn each_round_replaces_the_saved_call() {
         &name,
     ])
     .await;
-    assert_eq!(said.code, 3, "{said:?}");
-    assert_eq!(saved(&file).round(), 1);
+    assert_eq!(output.code, 3, "{output:?}");
+    assert_eq!(saved_call(&file).round(), 1);
     let duplicate = r#"resolution={"resolution": "Duplicate"}"#;
-    let said = run(["resume", &name, "--answer", duplicate, "--json"]).await;
-    assert_eq!(said.code, 3, "{said:?}");
-    assert_eq!(json(&said)["asked"][0]["key"], "duplicate_of");
-    assert_eq!(json(&said)["saved"], json!(name));
-    assert_eq!(saved(&file).round(), 2);
+    let output = run(["resume", &name, "--answer", duplicate, "--json"]).await;
+    assert_eq!(output.code, 3, "{output:?}");
+    assert_eq!(json(&output)["asked"][0]["key"], "duplicate_of");
+    assert_eq!(json(&output)["saved"], json!(name));
+    assert_eq!(saved_call(&file).round(), 2);
     let original = r#"duplicate_of={"duplicateOfId": 4301}"#;
-    let said = run(["resume", &name, "--answer", original]).await;
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.contains("Duplicate of Bug #4301"), "{said:?}");
+    let output = run(["resume", &name, "--answer", original]).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.out.contains("Duplicate of Bug #4301"), "{output:?}");
     assert!(!file.exists());
 }
 
@@ -185,51 +182,52 @@ async fn each_round_replaces_the_saved_call() {
 async fn saved_answers_are_kept() {
     let files = Files::new();
     let instance = Serve::new().start().await;
-    let file = files.path("accounts.json");
-    let name = file.display().to_string();
+    let name = files.path("accounts.json").display().to_string();
     let github = ["--answer", r#"github_login={"name": "Ada"}"#];
     let call = ["call", &instance.url(), "accounts", "--save", &name];
-    let said = run([&call[..], &github].concat()).await;
-    assert_says(&said, 3, &["google_login"]);
-    assert!(!said.err.contains("github_login"), "{said:?}");
-    let said = run(["resume", &name, "--answer", r#"google_login={"name": 1}"#]).await;
-    assert_says(&said, 3, &["must be a string"]);
-    let said = run([
+    let output = run([&call[..], &github].concat()).await;
+    assert_says(&output, 3, &["google_login"]);
+    assert!(!output.err.contains("github_login"), "{output:?}");
+    let output = run(["resume", &name, "--answer", r#"google_login={"name": 1}"#]).await;
+    assert_says(&output, 3, &["must be a string"]);
+    let output = run([
         "resume",
         &name,
         "--answer",
         r#"google_login={"name": "ada"}"#,
     ])
     .await;
-    assert_eq!(said.out, "Linked GitHub Ada and Google ada.\n", "{said:?}");
+    assert_eq!(
+        output.out, "Linked GitHub Ada and Google ada.\n",
+        "{output:?}"
+    );
 }
 
 #[tokio::test]
 async fn saved_answer_can_be_replaced() {
     let files = Files::new();
     let instance = Serve::new().start().await;
-    let file = files.path("accounts.json");
-    let name = file.display().to_string();
+    let (file, name) = file_and_name(&files, "accounts.json");
     let github = ["--answer", r#"github_login={"name": "Ada"}"#];
     let call = ["call", &instance.url(), "accounts", "--save", &name];
     assert_eq!(run([&call[..], &github].concat()).await.code, 3);
 
     // An invalid answer does not replace the earlier one.
     let before = std::fs::read(&file).expect("the call is saved");
-    let unfit = ["--answer", r#"github_login={"name": 1}"#];
-    let said = run([&["resume", &name][..], &unfit].concat()).await;
-    assert_says(&said, 3, &["github_login  form", "must be a string"]);
+    let invalid = ["--answer", r#"github_login={"name": 1}"#];
+    let output = run([&["resume", &name][..], &invalid].concat()).await;
+    assert_says(&output, 3, &["github_login  form", "must be a string"]);
     assert_eq!(std::fs::read(&file).expect("the call is saved"), before);
 
     let grace = ["--answer", r#"github_login={"name": "Grace"}"#];
-    let said = run([&["resume", &name][..], &grace].concat()).await;
-    assert_says(&said, 3, &["google_login"]);
-    assert!(!said.err.contains("unused answer"), "{said:?}");
+    let output = run([&["resume", &name][..], &grace].concat()).await;
+    assert_says(&output, 3, &["google_login"]);
+    assert!(!output.err.contains("unused answer"), "{output:?}");
     let google = ["--answer", r#"google_login={"name": "ada"}"#];
-    let said = run([&["resume", &name][..], &google].concat()).await;
+    let output = run([&["resume", &name][..], &google].concat()).await;
     assert_eq!(
-        said.out, "Linked GitHub Grace and Google ada.\n",
-        "{said:?}"
+        output.out, "Linked GitHub Grace and Google ada.\n",
+        "{output:?}"
     );
 }
 
@@ -240,34 +238,34 @@ async fn existing_file_is_not_overwritten() {
     let url = instance.url();
     let file = files.write("call.json", "precious");
     let name = file.display().to_string();
-    let said = run(["call", &url, "echo", "--save", &name]).await;
-    assert_says(&said, 2, &["already exists", "refrain resume"]);
+    let output = run(["call", &url, "echo", "--save", &name]).await;
+    assert_says(&output, 2, &["already exists", "refrain resume"]);
     assert_eq!(
         std::fs::read_to_string(&file).expect("the file is readable"),
         "precious"
     );
-    let said = run(["resume", &name]).await;
-    assert_says(&said, 2, &["invalid saved call"]);
+    let output = run(["resume", &name]).await;
+    assert_says(&output, 2, &["invalid saved call"]);
     let other = files.write("other.json", "{\"a\": 1}");
-    let said = run(["resume", &other.display().to_string()]).await;
-    assert_says(&said, 2, &["other.json is not a saved call"]);
-    let said = run(["resume", "/nowhere.json"]).await;
-    assert_says(&said, 2, &["cannot read saved call /nowhere.json"]);
+    let output = run(["resume", &other.display().to_string()]).await;
+    assert_says(&output, 2, &["other.json is not a saved call"]);
+    let output = run(["resume", "/nowhere.json"]).await;
+    assert_says(&output, 2, &["cannot read saved call /nowhere.json"]);
     let other = json!({"format": 99, "address": url, "call": {"method": "tools/call", "target": "echo"},
         "callId": "1", "round": 1});
     let other = files
         .write("other.json", &other.to_string())
         .display()
         .to_string();
-    let said = run(["resume", &other]).await;
-    assert_says(&said, 2, &["format 99"]);
+    let output = run(["resume", &other]).await;
+    assert_says(&output, 2, &["format 99"]);
 
     // No call is made if it cannot be saved.
     let ledger = files.write("ledger", "");
     let instance = Serve::new().ledger(&ledger).start().await;
     let order = ["call", &instance.url(), "place_order", "item=lamp"];
-    let said = run([&order[..], &["--save", "/nowhere/call.json"]].concat()).await;
-    assert_says(&said, 2, &["cannot write saved call /nowhere/call.json"]);
+    let output = run([&order[..], &["--save", "/nowhere/call.json"]].concat()).await;
+    assert_says(&output, 2, &["cannot write saved call /nowhere/call.json"]);
     assert_eq!(lines(&ledger), 0);
 }
 
@@ -276,15 +274,14 @@ async fn finished_call_leaves_no_file() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let url = instance.url();
-    let file = files.path("call.json");
-    let name = file.display().to_string();
-    let said = run(["call", &url, "echo", "text=x", "--save", &name]).await;
-    assert_eq!((said.code, file.exists()), (0, false), "{said:?}");
-    let said = run(["call", &url, "nope", "--save", &name]).await;
-    assert_eq!((said.code, file.exists()), (1, false), "{said:?}");
+    let (file, name) = file_and_name(&files, "call.json");
+    let output = run(["call", &url, "echo", "text=x", "--save", &name]).await;
+    assert_eq!((output.code, file.exists()), (0, false), "{output:?}");
+    let output = run(["call", &url, "nope", "--save", &name]).await;
+    assert_eq!((output.code, file.exists()), (1, false), "{output:?}");
     let declined = ["--answer", "github_login=decline", "--save", &name];
-    let said = run([&["call", &url, "get_weather", "location=x"][..], &declined].concat()).await;
-    assert_eq!((said.code, file.exists()), (1, false), "{said:?}");
+    let output = run([&["call", &url, "get_weather", "location=x"][..], &declined].concat()).await;
+    assert_eq!((output.code, file.exists()), (1, false), "{output:?}");
 }
 
 /// Another process at the URL of the holder does not hold the call.
@@ -299,21 +296,20 @@ async fn call_that_the_server_lost_is_not_saved() {
         let flags = ["--listen", &address, "--advertise", &advertised];
         Serve::without_address().args(flags).keys(&keys)
     };
-    let file = files.path("seat.json");
-    let name = file.display().to_string();
+    let (file, name) = file_and_name(&files, "seat.json");
     let mut instance = serve().start().await;
-    let said = run(["call", &instance.url(), "change_seat", "--save", &name]).await;
-    assert_says(&said, 3, &["the call is saved in", "refrain resume"]);
+    let output = run(["call", &instance.url(), "change_seat", "--save", &name]).await;
+    assert_says(&output, 3, &["the call is saved in", "refrain resume"]);
     instance.kill().await;
     let instance = serve().start().await;
     let answer = ["--answer", r#"seat={"seat": "12A"}"#];
-    let said = run([&["resume", &name][..], &answer].concat()).await;
+    let output = run([&["resume", &name][..], &answer].concat()).await;
     assert_says(
-        &said,
+        &output,
         1,
         &["no longer in memory", "before you start a new call"],
     );
-    assert!(!said.err.contains("refrain resume"), "{said:?}");
+    assert!(!output.err.contains("refrain resume"), "{output:?}");
     assert!(!file.exists(), "the call cannot be continued");
     drop(instance);
 }
@@ -321,24 +317,24 @@ async fn call_that_the_server_lost_is_not_saved() {
 #[tokio::test]
 async fn server_without_the_keys_keeps_the_saved_call() {
     let files = Files::new();
-    let (here, there) = (Serve::new().start().await, Serve::new().start().await);
+    let (first, second) = (Serve::new().start().await, Serve::new().start().await);
     for (tool, arguments, key) in [
         ("place_order", r#"{"item": "lamp"}"#, "confirm_order"),
         ("echo_task", "{}", "echo_input"),
     ] {
         let file = files.path(tool);
         let name = file.display().to_string();
-        let call = ["call", &here.url(), tool, arguments, "--save", &name];
+        let call = ["call", &first.url(), tool, arguments, "--save", &name];
         assert_says(&run(call).await, 3, &[key]);
         let answer = format!("{key}=decline");
-        let said = run(["resume", &name, "--url", &there.url(), "--answer", &answer]).await;
+        let output = run(["resume", &name, "--url", &second.url(), "--answer", &answer]).await;
         let again = format!("refrain resume {name} --url URL");
         assert_says(
-            &said,
+            &output,
             1,
             &["the keys or the store", "make a new call", &again],
         );
-        assert_eq!(said.err.matches("hint:").count(), 1, "{said:?}");
+        assert_eq!(output.err.matches("hint:").count(), 1, "{output:?}");
         assert!(file.exists(), "another server may continue it");
     }
 }
@@ -348,6 +344,18 @@ async fn server_without_the_keys_keeps_the_saved_call() {
 struct Handlers {
     started: AtomicUsize,
     dropped: AtomicUsize,
+}
+
+impl Handlers {
+    async fn wait_for_start(&self, count: usize) {
+        let is_started = || self.started.load(Ordering::SeqCst) == count;
+        until("the tool works", is_started).await;
+    }
+
+    async fn wait_for_drop(&self, count: usize) {
+        let is_dropped = || self.dropped.load(Ordering::SeqCst) == count;
+        until("the handler is gone", is_dropped).await;
+    }
 }
 
 struct Dropped(Arc<Handlers>);
@@ -379,39 +387,26 @@ async fn interrupt_cancels_the_request_and_saves_the_call() {
     let files = Files::new();
     let handlers = Arc::<Handlers>::default();
     let url = endless(&handlers).await;
-    let file = files.path("call.json");
-    let name = file.display().to_string();
+    let (file, name) = file_and_name(&files, "call.json");
     let running = Running::start(&["call", &url, "wait", "--save", &name]);
-    until("the tool works", || {
-        handlers.started.load(Ordering::SeqCst) == 1
-    })
-    .await;
+    handlers.wait_for_start(1).await;
     running.signal(Signal::INT);
-    let said = running.ended().await;
+    let output = running.ended().await;
     assert_says(
-        &said,
+        &output,
         130,
         &["interrupted", &format!("refrain resume {name}")],
     );
-    assert_eq!(said.out, "");
-    assert_eq!(saved(&file).call().target(), "wait");
-    until("the handler is gone", || {
-        handlers.dropped.load(Ordering::SeqCst) == 1
-    })
-    .await;
+    assert_eq!(output.out, "");
+    assert_eq!(saved_call(&file).call().target(), "wait");
+    handlers.wait_for_drop(1).await;
 
     // Without a file, the call cannot be continued.
     let running = Running::start(&["call", &url, "wait"]);
-    until("the tool works", || {
-        handlers.started.load(Ordering::SeqCst) == 2
-    })
-    .await;
+    handlers.wait_for_start(2).await;
     running.signal(Signal::TERM);
     assert_says(&running.ended().await, 130, &["interrupted"]);
-    until("the handler is gone", || {
-        handlers.dropped.load(Ordering::SeqCst) == 2
-    })
-    .await;
+    handlers.wait_for_drop(2).await;
 }
 
 #[tokio::test]
@@ -419,8 +414,7 @@ async fn saved_call_survives_a_killed_process() {
     let files = Files::new();
     let ledger = files.write("ledger", "");
     let instance = Serve::new().ledger(&ledger).start().await;
-    let file = files.path("call.json");
-    let name = file.display().to_string();
+    let (file, name) = file_and_name(&files, "call.json");
     // The second ask is never answered: the sampler sleeps.
     let sleeper = Sleeper::new(&files);
     let call = [
@@ -433,14 +427,14 @@ async fn saved_call_survives_a_killed_process() {
     let sampler = ["--sampler", &sleeper.command, "--save", &name];
     let running = Running::start(&[&call[..], &answers, &sampler].concat());
     until("one answer is saved", || {
-        file.exists() && saved(&file).unanswered().len() == 1
+        file.exists() && saved_call(&file).unanswered().len() == 1
     })
     .await;
     sleeper.started().await;
     running.killed().await;
-    let said = run(["resume", &name, "--answer", r#"capital_of_france="Paris""#]).await;
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.ends_with("Partly cloudy\nParis\n"), "{said:?}");
+    let output = run(["resume", &name, "--answer", r#"capital_of_france="Paris""#]).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.out.ends_with("Partly cloudy\nParis\n"), "{output:?}");
     assert!(!file.exists());
 }
 
@@ -448,12 +442,11 @@ async fn saved_call_survives_a_killed_process() {
 async fn call_over_its_deadline_is_saved() {
     let files = Files::new();
     let instance = Serve::new().start().await;
-    let file = files.path("sum.json");
-    let name = file.display().to_string();
+    let (file, name) = file_and_name(&files, "sum.json");
     let sum = ["call", &instance.url(), "sum", "to=20000", "pause_ms=1000"];
-    let said = run([&sum[..], &["--deadline", "1", "--save", &name]].concat()).await;
+    let output = run([&sum[..], &["--deadline", "1", "--save", &name]].concat()).await;
     assert_says(
-        &said,
+        &output,
         4,
         &[
             "call exceeded its deadline of 1 s",
@@ -461,7 +454,7 @@ async fn call_over_its_deadline_is_saved() {
             "refrain resume",
         ],
     );
-    assert_eq!(saved(&file).round(), 0);
+    assert_eq!(saved_call(&file).round(), 0);
 }
 
 #[tokio::test]
@@ -469,8 +462,7 @@ async fn saved_call_is_locked_by_one_command() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let url = instance.url();
-    let file = files.path("call.json");
-    let name = file.display().to_string();
+    let (file, name) = file_and_name(&files, "call.json");
     let sleeper = Sleeper::new(&files);
     let call = ["call", &url, "analyze_data", "data=1", "--save", &name];
     let busy = "another command is continuing the call";
@@ -493,8 +485,8 @@ async fn saved_call_is_locked_by_one_command() {
     assert_says(&run(answer).await, 2, &[&name, busy]);
     second.killed().await;
     assert_eq!(std::fs::read(&file).expect("the call is saved"), before);
-    let said = run(answer).await;
-    assert_eq!((said.code, &*said.out), (0, "Flat.\n"), "{said:?}");
+    let output = run(answer).await;
+    assert_prints(&output, "Flat.\n");
     assert!(!file.exists());
 }
 
@@ -503,20 +495,20 @@ async fn rejected_repeat_keeps_the_saved_call() {
     let files = Files::new();
     let handlers = Arc::<Handlers>::default();
     let url = endless(&handlers).await;
-    let file = files.path("call.json");
-    let name = file.display().to_string();
+    let (file, name) = file_and_name(&files, "call.json");
     let running = Running::start(&["call", &url, "wait", "--save", &name]);
-    until("the tool works", || {
-        handlers.started.load(Ordering::SeqCst) == 1
-    })
-    .await;
+    handlers.wait_for_start(1).await;
     running.signal(Signal::INT);
     assert_eq!(running.ended().await.code, 130);
     // This server does not have the tool.
     let instance = Serve::new().start().await;
-    let said = run(["resume", &name, "--url", &instance.url()]).await;
-    assert_says(&said, 1, &["the call is still saved in", "remove the file"]);
-    assert_eq!(saved(&file).call().target(), "wait");
+    let output = run(["resume", &name, "--url", &instance.url()]).await;
+    assert_says(
+        &output,
+        1,
+        &["the call is still saved in", "remove the file"],
+    );
+    assert_eq!(saved_call(&file).call().target(), "wait");
 }
 
 /// Starts a server whose first response to a call is lost. `then` returns the response to a later request by its number.
@@ -546,24 +538,23 @@ fn paid() -> Respond {
 #[tokio::test]
 async fn rejected_retry_after_a_lost_response_keeps_the_call() {
     let files = Files::new();
-    let file = files.path("call.json");
-    let name = file.display().to_string();
+    let (file, name) = file_and_name(&files, "call.json");
     let capabilities = json!({"tools": {}, "extensions": {"refrain/callId": {}}});
     let server = losing(capabilities, |number| match number {
         2 => Respond::Error(-32603, "the store is down"),
         _ => paid(),
     })
     .await;
-    let said = run(["call", &server.url(), "pay", "--save", &name]).await;
+    let output = run(["call", &server.url(), "pay", "--save", &name]).await;
     let words = [
         "the store is down",
         "the call is still saved in",
         "remove the file",
     ];
-    assert_says(&said, 1, &words);
-    let said = run(["resume", &name]).await;
-    assert_eq!((said.code, &*said.out), (0, "Paid.\n"), "{said:?}");
-    assert!(!said.err.contains("may run twice"), "{said:?}");
+    assert_says(&output, 1, &words);
+    let output = run(["resume", &name]).await;
+    assert_prints(&output, "Paid.\n");
+    assert!(!output.err.contains("may run twice"), "{output:?}");
     assert!(!file.exists());
     assert_eq!(server.count("tools/call"), 3);
 }
@@ -573,11 +564,11 @@ async fn possible_repetition_causes_a_warning() {
     let files = Files::new();
     let name = files.path("call.json").display().to_string();
     let server = losing(json!({"tools": {}}), |_| paid()).await;
-    let said = run(["call", &server.url(), "pay", "--save", &name]).await;
-    assert_says(&said, 4, &["the call is saved in"]);
+    let output = run(["call", &server.url(), "pay", "--save", &name]).await;
+    assert_says(&output, 4, &["the call is saved in"]);
     assert_eq!(server.count("tools/call"), 1, "the request is not repeated");
-    let said = run(["resume", &name]).await;
-    assert_says(&said, 0, &["warning: the call may run twice"]);
+    let output = run(["resume", &name]).await;
+    assert_says(&output, 0, &["warning: the call may run twice"]);
 }
 
 #[tokio::test]
@@ -589,9 +580,8 @@ async fn failed_write_leaves_no_partial_file() {
     let mut command = tokio::process::Command::new("sh");
     command.args(["-c", script, env!("CARGO_BIN_EXE_refrain")]);
     command.args([&instance.url(), &file.display().to_string()]);
-    let output = within("the end", command.output()).await;
-    let said = Output::from(output.expect("the process can be waited for"));
-    assert_says(&said, 2, &["cannot write saved call"]);
+    let output = run_command(command).await;
+    assert_says(&output, 2, &["cannot write saved call"]);
     assert!(!file.exists());
 }
 
@@ -613,14 +603,13 @@ async fn environment_token_is_not_sent_to_a_saved_address() {
         let mut command = program();
         command.args(["resume", &name]).args(&flags);
         command.env("REFRAIN_TOKEN", "of-mine");
-        let output = within("the end", command.output()).await;
-        let said = Output::from(output.expect("the process can be waited for"));
-        assert_says(&said, 5, &["--bearer-file"]);
+        let output = run_command(command).await;
+        assert_says(&output, 5, &["--bearer-file"]);
         let withheld = "$REFRAIN_TOKEN is not sent";
-        assert_eq!(said.err.contains(withheld), sent.is_none(), "{said:?}");
+        assert_eq!(output.err.contains(withheld), sent.is_none(), "{output:?}");
         let rejected = "the server rejected the access token";
-        assert_eq!(said.err.contains(rejected), sent.is_some(), "{said:?}");
-        assert_eq!(said.err.matches("hint:").count(), 1, "{said:?}");
+        assert_eq!(output.err.contains(rejected), sent.is_some(), "{output:?}");
+        assert_eq!(output.err.matches("hint:").count(), 1, "{output:?}");
         let received = server.all();
         let received = received.last().expect("a request");
         match sent {
@@ -647,7 +636,7 @@ async fn printed_resume_command_sends_the_access_token() {
         let mut command = program();
         command.args(["call", &url, "place_order", "item=lamp", "--save", &file]);
         command.args(flags).envs(env.iter().copied());
-        let asked = said(command).await;
+        let asked = run_command(command).await;
         assert_eq!(asked.code, 3, "{asked:?}");
         let mut lines = asked.err.lines();
         let resume = lines.find_map(|line| line.strip_prefix("  refrain "));
@@ -659,7 +648,7 @@ async fn printed_resume_command_sends_the_access_token() {
         command
             .env_remove("REFRAIN_TOKEN")
             .envs(env.iter().copied());
-        let done = said(command).await;
+        let done = run_command(command).await;
         assert_eq!(done.code, 0, "{resume}: {done:?}");
     }
 }
@@ -679,8 +668,8 @@ async fn started_commands_do_not_inherit_secrets() {
     for name in ["REFRAIN_TOKEN", "REFRAIN_KEYS", "REFRAIN_STORE"] {
         command.env(name, "of-mine");
     }
-    let said = said(command).await;
-    assert_eq!((said.code, &*said.out), (0, "secrets:.\n"), "{said:?}");
+    let output = run_command(command).await;
+    assert_prints(&output, "secrets:.\n");
     let seen = std::fs::read_to_string(seen).expect("the server was started");
     assert_eq!(seen, "secrets:.\n");
 }

@@ -1,6 +1,6 @@
 //! Servers that are started as commands.
 
-use super::{assert_says, json};
+use super::{assert_prints, assert_says, json};
 use crate::support::{Files, run};
 
 const REFRAIN: &str = env!("CARGO_BIN_EXE_refrain");
@@ -9,18 +9,18 @@ const REFRAIN: &str = env!("CARGO_BIN_EXE_refrain");
 async fn stdio_command_replaces_the_url() {
     let serve = ["--", REFRAIN, "serve", "--stdio"];
     let with = |args: &[&'static str]| [args, &serve].concat();
-    let said = run(with(&["call", "--stdio", "echo", "text=hello"])).await;
-    assert_eq!((said.code, &*said.out), (0, "Echo: hello\n"), "{said:?}");
-    let said = run(with(&["tools", "--stdio", "--json"])).await;
-    let names = json(&said);
+    let output = run(with(&["call", "--stdio", "echo", "text=hello"])).await;
+    assert_prints(&output, "Echo: hello\n");
+    let output = run(with(&["tools", "--stdio", "--json"])).await;
+    let names = json(&output);
     let names = names.as_array().expect("a list").iter();
     assert!(
         names.into_iter().any(|tool| tool["name"] == "echo"),
-        "{said:?}"
+        "{output:?}"
     );
-    let said = run(with(&["discover", "--stdio"])).await;
-    assert!(said.out.contains("Refrain demo"), "{said:?}");
-    assert!(said.out.contains("serve --stdio"), "{said:?}");
+    let output = run(with(&["discover", "--stdio"])).await;
+    assert!(output.out.contains("Refrain demo"), "{output:?}");
+    assert!(output.out.contains("serve --stdio"), "{output:?}");
 }
 
 #[tokio::test]
@@ -31,24 +31,24 @@ async fn saved_stdio_call_needs_its_command_again() {
     let name = file.display().to_string();
     let serve = ["--", REFRAIN, "serve", "--stdio", "--keys", &keys];
     let call = ["call", "--stdio", "echo", "--save", &name];
-    let said = run([&call[..], &serve].concat()).await;
+    let output = run([&call[..], &serve].concat()).await;
     let again = format!("--stdio -- {REFRAIN} serve --stdio --keys {keys}");
-    assert_says(&said, 3, &["echo_input", "refrain resume", &again]);
+    assert_says(&output, 3, &["echo_input", "refrain resume", &again]);
     let answer = ["--answer", r#"echo_input={"input": "x"}"#];
 
     // A saved command is never started.
-    let said = run([&["resume", &name][..], &answer].concat()).await;
-    assert_says(&said, 2, &["--stdio -- COMMAND"]);
+    let output = run([&["resume", &name][..], &answer].concat()).await;
+    assert_says(&output, 2, &["--stdio -- COMMAND"]);
     let resume = ["resume", "--stdio", &name];
-    let said = run([&resume[..], &answer, &serve].concat()).await;
-    assert_eq!((said.code, &*said.out), (0, "Echo: x\n"), "{said:?}");
+    let output = run([&resume[..], &answer, &serve].concat()).await;
+    assert_prints(&output, "Echo: x\n");
     assert!(!file.exists());
 }
 
 #[tokio::test]
 async fn command_that_is_not_a_server_is_reported() {
-    let said = run(["tools", "--stdio", "--", "/nowhere"]).await;
-    assert_says(&said, 4, &["could not start /nowhere"]);
+    let output = run(["tools", "--stdio", "--", "/nowhere"]).await;
+    assert_says(&output, 4, &["could not start /nowhere"]);
     let boom = [
         "tools",
         "--stdio",
@@ -91,10 +91,10 @@ async fn legacy_server_asks_during_a_call() {
     let serve = ["--", "sh", "-c", LEGACY];
     let call = ["call", "--stdio", "greet"];
     let answer = ["--answer", r#"ask-1={"name": "Ada"}"#];
-    let said = run([&call[..], &answer, &serve].concat()).await;
-    assert_eq!((said.code, &*said.out), (0, "accept\n"), "{said:?}");
-    let said = run([&call[..], &serve].concat()).await;
-    assert_eq!(said.out, "cancel\n", "{said:?}");
+    let output = run([&call[..], &answer, &serve].concat()).await;
+    assert_prints(&output, "accept\n");
+    let output = run([&call[..], &serve].concat()).await;
+    assert_eq!(output.out, "cancel\n", "{output:?}");
     let parts = [
         r#"tool greet of server "legacy""#,
         "asked and continued without an answer",
@@ -102,5 +102,5 @@ async fn legacy_server_asks_during_a_call() {
         "Who is there?",
         r#"--answer 'ask-1={"name":"…"}'"#,
     ];
-    assert_says(&said, 3, &parts);
+    assert_says(&output, 3, &parts);
 }

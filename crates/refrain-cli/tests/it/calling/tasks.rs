@@ -1,6 +1,6 @@
 //! Calls that become tasks.
 
-use super::{assert_says, json};
+use super::{assert_prints, assert_says, json};
 use crate::support::tasks::{eager, shared};
 use crate::support::{Files, Instance, Serve, run, within};
 use serde_json::json;
@@ -13,15 +13,15 @@ async fn start(files: &Files) -> Instance {
 
 /// Creates a task that asks for a text, and returns its id.
 async fn create_asking_task(url: &str) -> String {
-    let said = run(["call", url, "echo_task", "--json"]).await;
+    let output = run(["call", url, "echo_task", "--json"]).await;
     assert_says(
-        &said,
+        &output,
         3,
         &["is waiting for the answer", "refrain task watch"],
     );
-    let said = json(&said);
-    assert_eq!(said["asked"][0]["key"], "echo_input");
-    said["taskId"]
+    let output = json(&output);
+    assert_eq!(output["asked"][0]["key"], "echo_input");
+    output["taskId"]
         .as_str()
         .expect("the id is a string")
         .to_owned()
@@ -32,11 +32,11 @@ async fn call_that_becomes_a_task_returns_its_result() {
     let files = Files::new();
     let instance = start(&files).await;
     let answer = ["--answer", r#"echo_input={"input": "hey"}"#];
-    let said = run([&["call", &instance.url(), "echo_task"][..], &answer].concat()).await;
-    assert_eq!((said.code, &*said.out), (0, "Echo: hey\n"), "{said:?}");
+    let output = run([&["call", &instance.url(), "echo_task"][..], &answer].concat()).await;
+    assert_prints(&output, "Echo: hey\n");
     let vm = ["call", &instance.url(), "create_vm", "name=a"];
-    let said = run([&vm[..], &["--answer", r#"size={"processors": 2}"#]].concat()).await;
-    assert_eq!(said.out, "a runs, with 2 processors.\n", "{said:?}");
+    let output = run([&vm[..], &["--answer", r#"size={"processors": 2}"#]].concat()).await;
+    assert_eq!(output.out, "a runs, with 2 processors.\n", "{output:?}");
 }
 
 #[tokio::test]
@@ -46,32 +46,32 @@ async fn task_is_shown_watched_and_cancelled_by_id() {
     let url = instance.url();
     let id = create_asking_task(&url).await;
 
-    let said = run(["task", "get", &url, &id]).await;
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = run(["task", "get", &url, &id]).await;
+    assert_eq!(output.code, 0, "{output:?}");
     for part in [&id, "input_required", "echo_input"] {
-        assert!(said.out.contains(part), "{said:?}");
+        assert!(output.out.contains(part), "{output:?}");
     }
-    let said = run(["task", "get", &url, &id, "--json"]).await;
-    assert_eq!(json(&said)["status"], "input_required");
-    assert_eq!(json(&said)["asks"], json!(["echo_input"]));
+    let output = run(["task", "get", &url, &id, "--json"]).await;
+    assert_eq!(json(&output)["status"], "input_required");
+    assert_eq!(json(&output)["asks"], json!(["echo_input"]));
 
-    let said = run(["task", "watch", &url, &id]).await;
-    assert_says(&said, 3, &["echo_input  form", "refrain task watch", &id]);
+    let output = run(["task", "watch", &url, &id]).await;
+    assert_says(&output, 3, &["echo_input  form", "refrain task watch", &id]);
     let answer = ["--answer", r#"echo_input={"input": "hey"}"#];
-    let said = run([&["task", "watch", &url, &id][..], &answer].concat()).await;
-    assert_eq!((said.code, &*said.out), (0, "Echo: hey\n"), "{said:?}");
-    let said = run(["task", "get", &url, &id]).await;
-    assert!(said.out.contains("completed"), "{said:?}");
-    assert!(said.out.ends_with("\n\nEcho: hey\n"), "{said:?}");
+    let output = run([&["task", "watch", &url, &id][..], &answer].concat()).await;
+    assert_prints(&output, "Echo: hey\n");
+    let output = run(["task", "get", &url, &id]).await;
+    assert!(output.out.contains("completed"), "{output:?}");
+    assert!(output.out.ends_with("\n\nEcho: hey\n"), "{output:?}");
 
     let other = create_asking_task(&url).await;
-    let said = run(["task", "cancel", &url, &other]).await;
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.contains("cancelled"), "{said:?}");
-    let said = run(["task", "watch", &url, &other]).await;
-    assert_says(&said, 1, &["the task was cancelled"]);
-    let said = run(["task", "get", &url, "nope"]).await;
-    assert_says(&said, 1, &["unknown task", "does not exist"]);
+    let output = run(["task", "cancel", &url, &other]).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.out.contains("cancelled"), "{output:?}");
+    let output = run(["task", "watch", &url, &other]).await;
+    assert_says(&output, 1, &["the task was cancelled"]);
+    let output = run(["task", "get", &url, "nope"]).await;
+    assert_says(&output, 1, &["unknown task", "does not exist"]);
 }
 
 #[tokio::test]
@@ -83,19 +83,15 @@ async fn saved_task_continues_after_a_restart() {
     let mut instance = serve().start().await;
     let file = files.path("task.json");
     let name = file.display().to_string();
-    let said = run(["call", &instance.url(), "echo_task", "--save", &name]).await;
-    assert_says(&said, 3, &["the call is saved in", "refrain resume"]);
+    let output = run(["call", &instance.url(), "echo_task", "--save", &name]).await;
+    assert_says(&output, 3, &["the call is saved in", "refrain resume"]);
     instance.stop().await;
 
     let instance = serve().start().await;
     let answer = ["--answer", r#"echo_input={"input": "still here"}"#];
     let resume = ["resume", &name, "--url", &instance.url()];
-    let said = run([&resume[..], &answer].concat()).await;
-    assert_eq!(
-        (said.code, &*said.out),
-        (0, "Echo: still here\n"),
-        "{said:?}"
-    );
+    let output = run([&resume[..], &answer].concat()).await;
+    assert_prints(&output, "Echo: still here\n");
     assert!(!file.exists());
 }
 
@@ -134,8 +130,8 @@ async fn interrupt_cancels_an_unsaved_task() {
         let args = [
             "tasks", "list", "--json", "--status", status, "--store", &store,
         ];
-        let said = crate::support::refrain(args);
-        let rows: Vec<serde_json::Value> = serde_json::from_str(&said.out).unwrap_or_default();
+        let output = crate::support::refrain(args);
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&output.out).unwrap_or_default();
         rows.len()
     };
     assert_eq!(listed("working"), 1);
@@ -151,7 +147,7 @@ async fn interrupt_cancels_an_unsaved_task() {
     let output = within("the end", child.wait_with_output()).await;
     let mut output = output.expect("the process can be waited for");
     output.stderr = traced;
-    let said = crate::support::Output::from(output);
-    assert_says(&said, 130, &["interrupted", "was cancelled"]);
+    let output = crate::support::Output::from(output);
+    assert_says(&output, 130, &["interrupted", "was cancelled"]);
     assert_eq!(listed("cancelled"), 1);
 }

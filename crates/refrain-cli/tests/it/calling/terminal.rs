@@ -2,7 +2,7 @@
 
 use super::lists::offered;
 use crate::support::terminal::Terminal;
-use crate::support::{Serve, program, within};
+use crate::support::{Serve, ended, program, within};
 use std::process::Stdio;
 
 #[tokio::test]
@@ -43,11 +43,9 @@ async fn tool_output_is_sanitized_on_a_terminal() {
     let shown = within("the output", terminal.read_until("after")).await;
     assert!(shown.contains("before␛[2Jafter"), "{shown:?}");
     assert!(!shown.contains('\u{1b}'), "{shown:?}");
-    within("the end", child.wait())
-        .await
-        .expect("the process can be waited for");
+    ended(&mut child).await;
 
     // Without a terminal, the text is printed verbatim.
-    let said = crate::support::run(["call", &url, "hostile"]).await;
-    assert_eq!(said.out, "before\u{1b}[2Jafter\n");
+    let output = crate::support::run(["call", &url, "hostile"]).await;
+    assert_eq!(output.out, "before\u{1b}[2Jafter\n");
 }

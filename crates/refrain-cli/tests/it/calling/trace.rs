@@ -9,14 +9,14 @@ async fn trace_prints_every_message_and_shortens_long_ones() {
     let url = instance.url();
     let call = ["call", &url, "get_weather", "location=Paris"];
     let answer = ["--answer", r#"github_login={"name": "Ada"}"#];
-    let said = run([&call[..], &answer, &["--trace"]].concat()).await;
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.starts_with("Current weather"), "{said:?}");
+    let output = run([&call[..], &answer, &["--trace"]].concat()).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.out.starts_with("Current weather"), "{output:?}");
     assert!(
-        !said.err.contains('\u{1b}'),
+        !output.err.contains('\u{1b}'),
         "colours where there is no terminal"
     );
-    let heads: Vec<&str> = said
+    let heads: Vec<&str> = output
         .err
         .lines()
         .filter(|line| line.starts_with(['→', '←']))
@@ -34,22 +34,22 @@ async fn trace_prints_every_message_and_shortens_long_ones() {
             "← round 2  200 complete",
         ]
     );
-    let states = said
+    let states = output
         .err
         .lines()
         .filter(|line| line.contains("requestState"));
     let states: Vec<&str> = states.collect();
-    assert_eq!(states.len(), 2, "{said:?}");
+    assert_eq!(states.len(), 2, "{output:?}");
     for state in states {
         assert!(state.contains("characters)"), "{state}");
         assert!(state.chars().count() < 100, "{state}");
     }
     assert!(
-        said.err.contains(r#""content": {"name": "Ada"}"#),
-        "{said:?}"
+        output.err.contains(r#""content": {"name": "Ada"}"#),
+        "{output:?}"
     );
-    assert!(said.err.contains(r#""_meta": {…"#), "{said:?}");
-    assert!(!said.err.contains("clientCapabilities"), "{said:?}");
+    assert!(output.err.contains(r#""_meta": {…"#), "{output:?}");
+    assert!(!output.err.contains("clientCapabilities"), "{output:?}");
 
     let deep = run([&call[..], &answer, &["--trace=9"]].concat()).await;
     assert!(deep.err.contains("clientCapabilities"), "{deep:?}");

@@ -5,16 +5,16 @@ use refrain::server::Draft;
 use serde_json::{Value, json};
 
 pub(super) async fn call_is_repeated_with_answer_and_state() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::First, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::First, transport).await;
         speaker.plays(1, 3, 4).await;
         speaker.plays(1, 5, 6).await;
     }
 }
 
 pub(super) async fn task_is_answered_in_twelve_steps() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::First, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::First, transport).await;
         speaker.plays(1, 7, 8).await;
         speaker.polls(1, 9, 10).await;
         speaker.plays(1, 11, 12).await;
@@ -25,16 +25,16 @@ pub(super) async fn task_is_answered_in_twelve_steps() {
 }
 
 pub(super) async fn two_kinds_of_asks_share_a_round() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::First, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::First, transport).await;
         let mut call = example(1, 3);
         call["params"]["name"] = "weather_and_capital".into();
-        let said = speaker.say(&call).await;
-        assert_same(&example(1, 1), &only(&said, "input_requests"), (1, 1));
-        call["request_state"] = said["request_state"].clone();
+        let reply = speaker.say(&call).await;
+        assert_same(&example(1, 1), &only(&reply, "input_requests"), (1, 1));
+        call["request_state"] = reply["request_state"].clone();
         call["input_responses"] = posted(1, 2)["input_responses"].clone();
-        let said = speaker.say(&call).await;
-        let text = said["result"]["content"][0]["text"].as_str();
+        let reply = speaker.say(&call).await;
+        let text = reply["result"]["content"][0]["text"].as_str();
         assert!(text.is_some_and(|text| text.ends_with("The capital of France is Paris.")));
     }
 }
@@ -46,25 +46,25 @@ fn only(message: &Value, name: &str) -> Value {
 
 #[tokio::test]
 async fn answers_without_a_task_are_rejected() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::First, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::First, transport).await;
         let mut answers = example(1, 13);
-        let said = speaker.say(&answers).await;
-        assert_eq!(said["error"]["code"], -32602, "{said}");
-        assert_eq!(said["id"], 4);
+        let reply = speaker.say(&answers).await;
+        assert_eq!(reply["error"]["code"], -32602, "{reply}");
+        assert_eq!(reply["id"], 4);
         answers
             .as_object_mut()
-            .expect("the message is a string")
+            .expect("the message is an object")
             .remove("_meta");
-        let said = speaker.say(&answers).await;
-        assert_eq!(said["error"]["code"], -32600, "{said}");
+        let reply = speaker.say(&answers).await;
+        assert_eq!(reply["error"]["code"], -32600, "{reply}");
     }
 }
 
 #[tokio::test]
 async fn unusable_answers_leave_the_task_unchanged() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::First, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::First, transport).await;
         speaker.plays(1, 7, 8).await;
         speaker.polls(1, 9, 10).await;
         let answers = example(1, 13);
@@ -75,13 +75,13 @@ async fn unusable_answers_leave_the_task_unchanged() {
         speaker.plays(1, 9, 10).await;
         speaker.plays(1, 11, 12).await;
 
-        let mut misfit = answers.clone();
-        misfit["input_responses"]["echo_input"]["result"]["content"] = json!({"other": "x"});
-        speaker.tell(&misfit).await;
+        let mut invalid = answers.clone();
+        invalid["input_responses"]["echo_input"]["result"]["content"] = json!({"other": "x"});
+        speaker.tell(&invalid).await;
         // The task has asked again.
         speaker.plays(1, 9, 10).await;
-        let said = speaker.post(example(1, 11)).await;
-        let asks = said["input_requests"].as_object().expect("asks");
+        let reply = speaker.post(example(1, 11)).await;
+        let asks = reply["input_requests"].as_object().expect("asks");
         // The keys of a task are unique.
         let key = asks.keys().next().expect("an ask");
         assert_ne!(key, "echo_input");
@@ -100,24 +100,24 @@ async fn call_becomes_a_task_only_on_request_and_may_ask_first() {
         .as_object_mut()
         .expect("params")
         .remove("task");
-    let said = speaker.say(&call).await;
-    assert!(said["input_requests"]["echo_input"].is_object(), "{said}");
-    assert_eq!(said.get("_meta"), None);
+    let reply = speaker.say(&call).await;
+    assert!(reply["input_requests"]["echo_input"].is_object(), "{reply}");
+    assert_eq!(reply.get("_meta"), None);
 
     // The call asks first, and then becomes a task.
     let mut call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params":
         {"name": "create_vm", "arguments": {"name": "vm"}, "task": {"ttl": 60000}}});
-    let said = speaker.say(&call).await;
-    assert!(said["input_requests"]["size"].is_object(), "{said}");
-    call["request_state"] = said["request_state"].clone();
+    let reply = speaker.say(&call).await;
+    assert!(reply["input_requests"]["size"].is_object(), "{reply}");
+    call["request_state"] = reply["request_state"].clone();
     call["input_responses"] =
         json!({"size": {"result": {"action": "accept", "content": {"processors": 2}}}});
-    let said = speaker.say(&call).await;
-    assert_eq!(said["result"]["task"]["status"], "Working", "{said}");
+    let reply = speaker.say(&call).await;
+    assert_eq!(reply["result"]["task"]["status"], "Working", "{reply}");
     // The request waits for the result.
-    let said = speaker.post(example(1, 16)).await;
-    let text = said["result"]["content"][0]["text"].as_str();
-    assert_eq!(text, Some("vm runs, with 2 processors."), "{said}");
+    let reply = speaker.post(example(1, 16)).await;
+    let text = reply["result"]["content"][0]["text"].as_str();
+    assert_eq!(text, Some("vm runs, with 2 processors."), "{reply}");
 }
 
 #[tokio::test]
@@ -126,14 +126,14 @@ async fn cancelled_task_has_its_status() {
     speaker.plays(1, 7, 8).await;
     let mut cancel = example(1, 9);
     cancel["method"] = "tasks/cancel".into();
-    let said = speaker.post(cancel).await;
-    assert_eq!(said["result"]["status"], "Cancelled", "{said}");
-    assert_eq!(said["result"].get("lastUpdatedAt"), None);
-    let said = speaker.post(example(1, 16)).await;
+    let reply = speaker.post(cancel).await;
+    assert_eq!(reply["result"]["status"], "Cancelled", "{reply}");
+    assert_eq!(reply["result"].get("lastUpdatedAt"), None);
+    let reply = speaker.post(example(1, 16)).await;
     assert!(
-        said["error"]["message"]
+        reply["error"]["message"]
             .as_str()
             .is_some_and(|it| it.contains("cancelled")),
-        "{said}"
+        "{reply}"
     );
 }

@@ -120,15 +120,15 @@ impl AskCounter {
 }
 
 /// A client that answers everything and counts asks.
-fn client(asked: &Arc<AskCounter>) -> ClientBuilder {
-    let is_asked = || {
-        let asked = Arc::clone(asked);
-        move || Arc::clone(&asked).ask()
+fn client(counter: &Arc<AskCounter>) -> ClientBuilder {
+    let count_ask = || {
+        let counter = Arc::clone(counter);
+        move || Arc::clone(&counter).ask()
     };
-    let (form, url, sampling, roots) = (is_asked(), is_asked(), is_asked(), is_asked());
+    let (form, url, sampling, roots) = (count_ask(), count_ask(), count_ask(), count_ask());
     Client::builder()
         .on_form(move |ask| {
-            let asked = form();
+            let counted = form();
             let content = match ask.key.as_str() {
                 _ if ask.message.contains("resolution") => json!({"resolution": "Duplicate"}),
                 _ if ask.message.contains("original") => json!({"duplicateOfId": 4301}),
@@ -137,30 +137,30 @@ fn client(asked: &Arc<AskCounter>) -> ClientBuilder {
                 _ => json!({"name": "octocat"}),
             };
             async {
-                asked.await;
+                counted.await;
                 Ok(AskAnswer::accept(content)?)
             }
         })
         .on_url(move |_| {
-            let asked = url();
+            let counted = url();
             async {
-                asked.await;
+                counted.await;
                 Ok(AskAnswer::visited())
             }
         })
         .on_sampling(move |_| {
-            let asked = sampling();
+            let counted = sampling();
             async {
-                asked.await;
+                counted.await;
                 let answer = json!({"role": "assistant", "model": "a model",
                     "content": {"type": "text", "text": "a model's words"}});
                 Ok(serde_json::from_value::<SamplingAnswer>(answer)?)
             }
         })
         .on_roots(move |_| {
-            let asked = roots();
+            let counted = roots();
             async {
-                asked.await;
+                counted.await;
                 Ok(vec![Root {
                     uri: "file:///project".to_owned(),
                     name: None,
@@ -169,7 +169,7 @@ fn client(asked: &Arc<AskCounter>) -> ClientBuilder {
         })
 }
 
-/// BothServers of both transports, and their ledger.
+/// The servers of both transports, and their ledger.
 struct BothServers {
     http: Instance,
     files: Files,
@@ -189,7 +189,7 @@ impl BothServers {
 
     async fn connect(
         &self,
-        place: Transport,
+        transport: Transport,
         dialect: Option<Dialect>,
         builder: ClientBuilder,
     ) -> Client {
@@ -201,7 +201,7 @@ impl BothServers {
             Some(Dialect::Draft(draft)) => Some(draft),
             _ => None,
         };
-        let connected = match place {
+        let connected = match transport {
             Transport::Http => {
                 let path = draft.map_or("/mcp", Draft::path);
                 let url = format!("http://{}{path}", self.http.address);
@@ -232,8 +232,8 @@ impl BothServers {
 }
 
 /// The outcome of a call, as in the table.
-async fn outcome(client: &Client, kind: &ToolKind, asked: &AskCounter) -> String {
-    asked.begin(kind);
+async fn outcome(client: &Client, kind: &ToolKind, counter: &AskCounter) -> String {
+    counter.begin(kind);
     let Value::Object(arguments) = (kind.arguments)() else {
         panic!("arguments are an object");
     };
@@ -251,14 +251,14 @@ async fn outcome(client: &Client, kind: &ToolKind, asked: &AskCounter) -> String
         Ok(result) if result["isError"] == true => {
             let text = result["content"][0]["text"].as_str().expect("a string");
             assert!(text.contains("requires the client capabilities"), "{text}");
-            assert_eq!(asked.count.load(Ordering::Relaxed), 0, "{text}");
+            assert_eq!(counter.count.load(Ordering::Relaxed), 0, "{text}");
             "isError".to_owned()
         }
         Ok(result) => {
             assert_eq!(result["isError"], false, "{result}");
             let text = result["content"][0]["text"].as_str().expect("a string");
             assert_eq!(without_ids(text), kind.text);
-            let asked = asked.count.load(Ordering::Relaxed);
+            let asked = counter.count.load(Ordering::Relaxed);
             assert_eq!(asked, kind.asked, "{}", kind.name);
             match (kind.name, task) {
                 ("task", true) => "as a task",
@@ -269,7 +269,7 @@ async fn outcome(client: &Client, kind: &ToolKind, asked: &AskCounter) -> String
         }
         Err(error) => match &error.kind {
             ErrorKind::Rpc(refusal) => {
-                assert_eq!(asked.count.load(Ordering::Relaxed), 0, "{refusal}");
+                assert_eq!(counter.count.load(Ordering::Relaxed), 0, "{refusal}");
                 refusal.code.to_string()
             }
             _ => panic!("{}: {error}", kind.name),
@@ -316,12 +316,12 @@ async fn every_tool_kind_works_in_every_dialect_and_transport() {
     let servers = BothServers::start().await;
     let mut found = Vec::new();
     for (column, (name, dialect)) in DIALECTS.iter().enumerate() {
-        for place in Transport::ALL {
-            let asked = AskCounter::new();
-            let client = servers.connect(place, *dialect, client(&asked)).await;
+        for transport in Transport::ALL {
+            let counter = AskCounter::new();
+            let client = servers.connect(transport, *dialect, client(&counter)).await;
             for (row, kind) in KINDS.iter().enumerate() {
                 let before = servers.effects();
-                let outcome = outcome(&client, kind, &asked).await;
+                let outcome = outcome(&client, kind, &counter).await;
                 // Each effect happened once: two of an order, one of an echo.
                 let is_refused = outcome == "isError";
                 let effects = match (kind.name, is_refused) {
@@ -332,8 +332,13 @@ async fn every_tool_kind_works_in_every_dialect_and_transport() {
                 // The effects before the first ask happen in any case.
                 let refused = usize::from(kind.name == "steps" && is_refused);
                 let made = servers.effects() - before;
-                assert_eq!(made, effects + refused, "{name}, {place:?}, {}", kind.name);
-                found.push(((row, column), place, outcome));
+                assert_eq!(
+                    made,
+                    effects + refused,
+                    "{name}, {transport:?}, {}",
+                    kind.name
+                );
+                found.push(((row, column), transport, outcome));
             }
             client.close().await;
         }
@@ -342,12 +347,12 @@ async fn every_tool_kind_works_in_every_dialect_and_transport() {
     let names: Vec<&str> = table.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, KINDS.map(|kind| kind.name));
     let mut wrong = Vec::new();
-    for ((row, column), place, outcome) in found {
+    for ((row, column), transport, outcome) in found {
         let cell = &table[row].1[column];
         if *cell != outcome {
             let (kind, dialect) = (KINDS[row].name, DIALECTS[column].0);
             wrong.push(format!(
-                "{kind}, {dialect}, {place:?}: {outcome}, and the page says {cell}"
+                "{kind}, {dialect}, {transport:?}: {outcome}, and the page says {cell}"
             ));
         }
     }
@@ -370,7 +375,7 @@ async fn dialect_flag_selects_the_dialect() {
     for dialect in ["draft-2", "draft-1", "draft-0", "2025-11-25"] {
         let path = Draft::from_name(dialect).map_or("/mcp", Draft::path);
         let url = format!("http://{address}{path}");
-        let said = tokio::task::spawn_blocking(move || {
+        let output = tokio::task::spawn_blocking(move || {
             let words = [
                 "call",
                 "--dialect",
@@ -390,10 +395,13 @@ async fn dialect_flag_selects_the_dialect() {
             };
             crate::support::refrain(words.into_iter().chain(answers))
         });
-        let said = said.await.expect("the command runs");
-        assert!(said.ok, "{dialect}: {said:?}");
-        assert!(said.out.contains("Current weather in Paris"), "{said:?}");
+        let output = output.await.expect("the command runs");
+        assert!(output.ok, "{dialect}: {output:?}");
+        assert!(
+            output.out.contains("Current weather in Paris"),
+            "{output:?}"
+        );
     }
-    let said = crate::support::refrain(["call", "--dialect", "draft-9", "http://x", "t"]);
-    assert!(!said.ok && said.err.contains("draft-2"), "{said:?}");
+    let output = crate::support::refrain(["call", "--dialect", "draft-9", "http://x", "t"]);
+    assert!(!output.ok && output.err.contains("draft-2"), "{output:?}");
 }

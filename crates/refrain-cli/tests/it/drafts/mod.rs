@@ -76,24 +76,24 @@ fn comparable(mut value: Value) -> Value {
 
 /// Compares a message with an example of a document.
 #[track_caller]
-fn assert_shown(document: u8, number: u8, said: &Value) {
-    assert_same(&example(document, number), said, (document, number));
+fn assert_shown(document: u8, number: u8, reply: &Value) {
+    assert_same(&example(document, number), reply, (document, number));
 }
 
 #[track_caller]
-fn assert_same(shown: &Value, said: &Value, which: (u8, u8)) {
+fn assert_same(shown: &Value, reply: &Value, which: (u8, u8)) {
     stories::note(which.0, which.1, Use::Compared);
-    let mut said = comparable(said.clone());
+    let mut reply = comparable(reply.clone());
     let shown = comparable(shown.clone());
     // The response may have a state that the document omits.
-    for (place, name) in [("/result", "requestState"), ("", "request_state")] {
+    for (parent, name) in [("/result", "requestState"), ("", "request_state")] {
         if shown
-            .pointer(place)
+            .pointer(parent)
             .is_none_or(|shown| shown.get(name).is_none())
-            && let Some(members) = said.pointer_mut(place).and_then(Value::as_object_mut)
+            && let Some(members) = reply.pointer_mut(parent).and_then(Value::as_object_mut)
         {
             members.remove(name);
         }
     }
-    assert_eq!(said, shown, "example {} of document {}", which.1, which.0);
+    assert_eq!(reply, shown, "example {} of document {}", which.1, which.0);
 }

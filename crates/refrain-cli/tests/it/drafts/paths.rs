@@ -1,9 +1,11 @@
 //! The paths of the drafts are separate: tasks and states are valid only on their path and for their caller.
 
 use super::{Speaker, Transport, example};
+use crate::metrics::metrics_address;
 use crate::support::http::text_of;
 use crate::support::{Call, Client, Files, Reply, Serve, run};
 use refrain::server::Draft;
+use refrain_testkit::net::legacy::initialize;
 use serde_json::{Value, json};
 
 const ALICE: &str = "alice-0123456789abcdef";
@@ -42,16 +44,16 @@ async fn make_task(speaker: &mut Speaker, draft: Draft) -> Value {
     } else {
         (2, 14, 16)
     };
-    let said = speaker.say(&example(document, call)).await;
-    let task = said["result"]["task"]["taskId"].clone();
+    let reply = speaker.say(&example(document, call)).await;
+    let task = reply["result"]["task"]["taskId"].clone();
     speaker.polls(document, get, get + 1).await;
     task
 }
 
 async fn status(speaker: &mut Speaker, draft: Draft, task: &Value) -> Value {
     speaker.set_draft(draft);
-    let said = speaker.say(&about(draft, task)[0]).await;
-    said["result"]["status"].clone()
+    let reply = speaker.say(&about(draft, task)[0]).await;
+    reply["result"]["status"].clone()
 }
 
 #[tokio::test]
@@ -65,15 +67,15 @@ async fn task_exists_only_on_its_path() {
         for other in WITH_TASKS.into_iter().filter(|other| *other != home) {
             speaker.set_draft(other);
             for request in about(other, &task) {
-                let said = speaker.say(&request).await;
-                assert_eq!(said["error"]["code"], -32602, "{request}: {said}");
+                let reply = speaker.say(&request).await;
+                assert_eq!(reply["error"]["code"], -32602, "{request}: {reply}");
             }
         }
         let id = task.as_str().expect("the id is a string");
         for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
-            let said = client.about_task(method, id, Some(&json!({}))).await;
-            let said = said.expect("the server replies");
-            assert_eq!(said["error"]["code"], -32602, "{method}: {said}");
+            let reply = client.about_task(method, id, Some(&json!({}))).await;
+            let reply = reply.expect("the server replies");
+            assert_eq!(reply["error"]["code"], -32602, "{method}: {reply}");
         }
         assert_eq!(status(&mut speaker, home, &task).await, "input_required");
     }
@@ -83,8 +85,8 @@ async fn task_exists_only_on_its_path() {
     for draft in WITH_TASKS {
         speaker.set_draft(draft);
         for request in about(draft, &id.as_str().into()) {
-            let said = speaker.say(&request).await;
-            assert_eq!(said["error"]["code"], -32602, "{request}: {said}");
+            let reply = speaker.say(&request).await;
+            assert_eq!(reply["error"]["code"], -32602, "{request}: {reply}");
         }
     }
     client.asked(&id, &["echo_input"]).await;
@@ -97,35 +99,35 @@ fn order(draft: Draft, answer: Option<(&str, &Value)>) -> Value {
     let Some((key, state)) = answer else {
         return call;
     };
-    let given = json!({"action": "accept", "content": {"confirm": true}});
-    let (answers, named) = match draft {
+    let form = json!({"action": "accept", "content": {"confirm": true}});
+    let (answers_name, state_name) = match draft {
         Draft::Second => {
-            call["params"]["inputResponses"] = json!({key: given});
+            call["params"]["inputResponses"] = json!({key: form});
             call["params"]["requestState"] = state.clone();
             return call;
         }
         Draft::First => ("input_responses", "request_state"),
         Draft::Sketch => ("dependent_responses", "request_state"),
     };
-    call[answers] = json!({key: {"result": given}});
-    call[named] = state.clone();
+    call[answers_name] = json!({key: {"result": form}});
+    call[state_name] = state.clone();
     call
 }
 
 /// The key of the ask, and the state.
-fn asked(draft: Draft, said: &Value) -> (String, Value) {
+fn asked(draft: Draft, reply: &Value) -> (String, Value) {
     let (asks, state) = match draft {
         Draft::Second => (
-            &said["result"]["inputRequests"],
-            &said["result"]["requestState"],
+            &reply["result"]["inputRequests"],
+            &reply["result"]["requestState"],
         ),
-        Draft::First => (&said["input_requests"], &said["request_state"]),
-        Draft::Sketch => (&said["dependent_requests"], &said["request_state"]),
+        Draft::First => (&reply["input_requests"], &reply["request_state"]),
+        Draft::Sketch => (&reply["dependent_requests"], &reply["request_state"]),
     };
-    let keys = asks.as_object().unwrap_or_else(|| panic!("{said}")).keys();
+    let keys = asks.as_object().unwrap_or_else(|| panic!("{reply}")).keys();
     let keys: Vec<&String> = keys.collect();
     let [key] = keys[..] else {
-        panic!("{said}");
+        panic!("{reply}");
     };
     (key.clone(), state.clone())
 }
@@ -138,13 +140,13 @@ async fn state_is_valid_only_on_its_path() {
     let client = Client::new(speaker.address().expect("HTTP"));
     for home in Draft::ALL {
         speaker.set_draft(home);
-        let said = speaker.say(&order(home, None)).await;
-        let (key, state) = asked(home, &said);
+        let reply = speaker.say(&order(home, None)).await;
+        let (key, state) = asked(home, &reply);
         for other in Draft::ALL.into_iter().filter(|other| *other != home) {
             speaker.set_draft(other);
-            let said = speaker.say(&order(other, Some((&key, &state)))).await;
-            assert_eq!(said["error"]["code"], -32602, "{home} on {other}: {said}");
-            let message = said["error"]["message"]
+            let reply = speaker.say(&order(other, Some((&key, &state)))).await;
+            assert_eq!(reply["error"]["code"], -32602, "{home} on {other}: {reply}");
+            let message = reply["error"]["message"]
                 .as_str()
                 .expect("the message is a string");
             let name = if other == Draft::Second {
@@ -163,8 +165,8 @@ async fn state_is_valid_only_on_its_path() {
             "{refused:?}"
         );
         speaker.set_draft(home);
-        let said = speaker.say(&order(home, Some((&key, &state)))).await;
-        assert_eq!(said["result"]["isError"], false, "{said}");
+        let reply = speaker.say(&order(home, Some((&key, &state)))).await;
+        assert_eq!(reply["result"]["isError"], false, "{reply}");
     }
     // And in the other direction.
     let mut call = Call::order("lamp");
@@ -175,8 +177,8 @@ async fn state_is_valid_only_on_its_path() {
     let state: Value = call.token.clone().expect("a state").into();
     for draft in Draft::ALL {
         speaker.set_draft(draft);
-        let said = speaker.say(&order(draft, Some((key, &state)))).await;
-        assert_eq!(said["error"]["code"], -32602, "{draft}: {said}");
+        let reply = speaker.say(&order(draft, Some((key, &state)))).await;
+        assert_eq!(reply["error"]["code"], -32602, "{draft}: {reply}");
     }
     call.answer(key, &json!({"confirm": true}));
     assert!(matches!(client.round(&mut call).await, Reply::Done(_)));
@@ -200,9 +202,9 @@ async fn tasks_and_states_of_another_caller_are_rejected() {
             .into();
         speaker.set_bearer(BOB);
         for (of_alice, of_nobody) in about(draft, &task).iter().zip(about(draft, &unknown)) {
-            let said = speaker.say(of_alice).await;
-            assert_eq!(said["error"]["code"], -32602, "{of_alice}: {said}");
-            assert_eq!(said, speaker.say(&of_nobody).await);
+            let reply = speaker.say(of_alice).await;
+            assert_eq!(reply["error"]["code"], -32602, "{of_alice}: {reply}");
+            assert_eq!(reply, speaker.say(&of_nobody).await);
         }
         speaker.set_bearer(ALICE);
         assert_eq!(status(&mut speaker, draft, &task).await, "input_required");
@@ -210,15 +212,15 @@ async fn tasks_and_states_of_another_caller_are_rejected() {
     for draft in Draft::ALL {
         speaker.set_draft(draft);
         speaker.set_bearer(ALICE);
-        let said = speaker.say(&order(draft, None)).await;
-        let (key, state) = asked(draft, &said);
+        let reply = speaker.say(&order(draft, None)).await;
+        let (key, state) = asked(draft, &reply);
         let again = order(draft, Some((&key, &state)));
         speaker.set_bearer(BOB);
-        let said = speaker.say(&again).await;
-        assert_eq!(said["error"]["code"], -32602, "{said}");
+        let reply = speaker.say(&again).await;
+        assert_eq!(reply["error"]["code"], -32602, "{reply}");
         speaker.set_bearer(ALICE);
-        let said = speaker.say(&again).await;
-        assert_eq!(said["result"]["isError"], false, "{said}");
+        let reply = speaker.say(&again).await;
+        assert_eq!(reply["result"]["isError"], false, "{reply}");
     }
 }
 
@@ -231,10 +233,7 @@ async fn metrics_count_all_paths() {
         speaker.say(&order(draft, None)).await;
     }
     let log = &speaker.process().expect("a process").log;
-    let line = log.wait_for("serving metrics", 1).await;
-    let (_, rest) = line.split_once("http://").expect("an address");
-    let (address, _) = rest.split_once("/metrics").expect("a path");
-    let text = text_of(address.parse().expect("an address"), "/metrics").await;
+    let text = text_of(metrics_address(log).await, "/metrics").await;
     let line = "refrain_calls_total{method=\"tools/call\",target=\"place_order\"} 3";
     assert!(text.lines().any(|l| l == line), "{text}");
 }
@@ -243,8 +242,8 @@ async fn metrics_count_all_paths() {
 #[tokio::test]
 async fn lists_are_the_same_with_and_without_initialize() {
     for draft in Draft::ALL {
-        for place in Transport::ALL {
-            let mut speaker = Speaker::new(draft, place).await;
+        for transport in Transport::ALL {
+            let mut speaker = Speaker::new(draft, transport).await;
             let list = |method: &str| json!({"jsonrpc": "2.0", "id": 3, "method": method});
             let methods = [
                 "tools/list",
@@ -256,13 +255,15 @@ async fn lists_are_the_same_with_and_without_initialize() {
             for method in methods {
                 without.push(speaker.say(&list(method)).await);
             }
-            let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-                "protocolVersion": "2025-11-25", "capabilities": {},
-                "clientInfo": {"name": "test", "version": "1"}}});
-            let said = speaker.say(&hello).await;
+            let hello = initialize("2025-11-25", &json!({}));
+            let reply = speaker.say(&hello).await;
             let tasks = json!({"cancel": {}, "requests": {"tools": {"call": {}}}});
             let tasks = draft.has_tasks().then_some(&tasks);
-            assert_eq!(said["result"]["capabilities"].get("tasks"), tasks, "{said}");
+            assert_eq!(
+                reply["result"]["capabilities"].get("tasks"),
+                tasks,
+                "{reply}"
+            );
             for (method, without) in methods.into_iter().zip(&without) {
                 assert_eq!(
                     &speaker.say(&list(method)).await,
@@ -296,10 +297,10 @@ async fn lists_are_the_same_with_and_without_initialize() {
 async fn serve_dialect_flag_requires_stdio() {
     for flags in [&["--listen", "127.0.0.1:0"][..], &["--drafts"], &[]] {
         let serve = ["serve", "--dialect", "draft-2"];
-        let said = run(serve.iter().chain(flags)).await;
-        assert!(!said.ok, "{flags:?}: {said:?}");
+        let output = run(serve.iter().chain(flags)).await;
+        assert!(!output.ok, "{flags:?}: {output:?}");
         for word in ["--dialect", "--stdio", "--drafts"] {
-            assert!(said.err.contains(word), "{flags:?}: {said:?}");
+            assert!(output.err.contains(word), "{flags:?}: {output:?}");
         }
     }
 }

@@ -2,37 +2,38 @@
 
 use super::{Speaker, Transport, assert_same, assert_shown, example, posted};
 use refrain::server::Draft;
+use refrain_testkit::net::legacy::initialize;
 use serde_json::json;
 
 pub(super) async fn call_is_repeated_with_answer_and_state() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::Second, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::Second, transport).await;
         speaker.plays(2, 4, 5).await;
         speaker.plays(2, 6, 7).await;
     }
 }
 
 pub(super) async fn answers_next_to_the_method_are_accepted() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::Second, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::Second, transport).await;
         let mut call = example(2, 4);
         call["id"] = 1.into();
-        let said = speaker.say(&call).await;
-        assert_shown(2, 1, &said);
+        let reply = speaker.say(&call).await;
+        assert_shown(2, 1, &reply);
         // "Additional request info (e.g., method, params) would go here."
         let mut again = posted(2, 2);
         again["method"] = call["method"].clone();
         again["params"] = call["params"].clone();
-        let said = speaker.post(again).await;
+        let reply = speaker.post(again).await;
         let mut done = example(2, 7);
         done["id"] = 2.into();
-        assert_same(&done, &said, (2, 7));
+        assert_same(&done, &reply, (2, 7));
     }
 }
 
 pub(super) async fn one_answer_leads_to_the_next_ask() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::Second, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::Second, transport).await;
         speaker.plays(2, 8, 9).await;
         speaker.plays(2, 10, 11).await;
         speaker.plays(2, 12, 13).await;
@@ -40,8 +41,8 @@ pub(super) async fn one_answer_leads_to_the_next_ask() {
 }
 
 pub(super) async fn task_asks_and_is_answered() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::Second, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::Second, transport).await;
         speaker.plays(2, 14, 15).await;
         speaker.polls(2, 16, 17).await;
         speaker.plays(2, 18, 19).await;
@@ -54,22 +55,22 @@ pub(super) async fn task_asks_and_is_answered() {
 }
 
 pub(super) async fn unrequested_answer_is_ignored() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::Second, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::Second, transport).await;
         speaker.plays(2, 26, 27).await;
     }
 }
 
 pub(super) async fn invalid_answer_is_asked_for_again() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::Second, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::Second, transport).await;
         speaker.plays(2, 14, 15).await;
         speaker.polls(2, 16, 17).await;
         speaker.plays(2, 28, 29).await;
         // "Server acknowledges but leaves Task status as `input_required`."
         speaker.plays(2, 16, 17).await;
-        let said = speaker.post(example(2, 18)).await;
-        let asks = said["result"]["inputRequests"].as_object();
+        let reply = speaker.post(example(2, 18)).await;
+        let asks = reply["result"]["inputRequests"].as_object();
         let (key, ask) = asks.and_then(|asks| asks.iter().next()).expect("an ask");
         let schema = "/result/inputRequests/echo_input/params/requestedSchema";
         let first = example(2, 19);
@@ -82,39 +83,39 @@ pub(super) async fn invalid_answer_is_asked_for_again() {
         let mut answers = example(2, 20);
         let good = answers["params"]["inputResponses"]["echo_input"].take();
         answers["params"]["inputResponses"] = json!({key: good});
-        let said = speaker.post(answers).await;
-        assert_shown(2, 21, &said);
+        let reply = speaker.post(answers).await;
+        assert_shown(2, 21, &reply);
         speaker.plays(2, 24, 25).await;
     }
 }
 
 pub(super) async fn two_kinds_of_asks_share_a_round() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::Second, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::Second, transport).await;
         let mut call = example(2, 4);
         call["params"]["name"] = "weather_and_capital".into();
-        let said = speaker.say(&call).await;
-        let asks = json!({"inputRequests": said["result"]["inputRequests"]});
+        let reply = speaker.say(&call).await;
+        let asks = json!({"inputRequests": reply["result"]["inputRequests"]});
         assert_same(&example(2, 30), &asks, (2, 30));
-        call["params"]["requestState"] = said["result"]["requestState"].clone();
+        call["params"]["requestState"] = reply["result"]["requestState"].clone();
         call["params"]["inputResponses"] = posted(2, 31)["inputResponses"].clone();
-        let said = speaker.say(&call).await;
-        let text = said["result"]["content"][0]["text"].as_str();
+        let reply = speaker.say(&call).await;
+        let text = reply["result"]["content"][0]["text"].as_str();
         assert!(text.is_some_and(|text| text.ends_with("The capital of France is Paris.")));
     }
 }
 
 #[tokio::test]
 async fn task_ignores_an_unrequested_answer() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::Second, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::Second, transport).await;
         speaker.plays(2, 14, 15).await;
         speaker.polls(2, 16, 17).await;
         let mut answers = example(2, 20);
         let good = answers["params"]["inputResponses"]["echo_input"].clone();
         answers["params"]["inputResponses"] = json!({"other": good});
-        let said = speaker.post(answers).await;
-        assert_shown(2, 21, &said);
+        let reply = speaker.post(answers).await;
+        assert_shown(2, 21, &reply);
         speaker.plays(2, 16, 17).await;
         speaker.plays(2, 18, 19).await;
         speaker.plays(2, 20, 21).await;
@@ -128,12 +129,12 @@ async fn malformed_answer_or_foreign_state_is_rejected() {
     for answers in [json!([]), json!({"github_login": 5}), json!("x")] {
         let mut call = example(2, 26);
         call["params"]["inputResponses"] = answers;
-        let said = speaker.say(&call).await;
-        assert_eq!(said["error"]["code"], -32602, "{said}");
+        let reply = speaker.say(&call).await;
+        assert_eq!(reply["error"]["code"], -32602, "{reply}");
     }
     // The state of the document is not valid here.
-    let said = speaker.say(&example(2, 6)).await;
-    assert_eq!(said["error"]["code"], -32602, "{said}");
+    let reply = speaker.say(&example(2, 6)).await;
+    assert_eq!(reply["error"]["code"], -32602, "{reply}");
 }
 
 #[tokio::test]
@@ -144,28 +145,28 @@ async fn call_becomes_a_task_only_on_request_and_may_ask_first() {
         .as_object_mut()
         .expect("params")
         .remove("task");
-    let said = speaker.say(&call).await;
+    let reply = speaker.say(&call).await;
     assert!(
-        said["result"]["inputRequests"]["echo_input"].is_object(),
-        "{said}"
+        reply["result"]["inputRequests"]["echo_input"].is_object(),
+        "{reply}"
     );
 
     let mut call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params":
         {"name": "create_vm", "arguments": {"name": "vm"}, "task": {}}});
-    let said = speaker.say(&call).await;
+    let reply = speaker.say(&call).await;
     assert!(
-        said["result"]["inputRequests"]["size"].is_object(),
-        "{said}"
+        reply["result"]["inputRequests"]["size"].is_object(),
+        "{reply}"
     );
-    call["params"]["requestState"] = said["result"]["requestState"].clone();
+    call["params"]["requestState"] = reply["result"]["requestState"].clone();
     call["params"]["inputResponses"] =
         json!({"size": {"action": "accept", "content": {"processors": 2}}});
-    let said = speaker.say(&call).await;
-    assert_eq!(said["result"]["task"]["status"], "working", "{said}");
+    let reply = speaker.say(&call).await;
+    assert_eq!(reply["result"]["task"]["status"], "working", "{reply}");
     // The request waits for the result.
-    let said = speaker.post(example(2, 24)).await;
-    let text = said["result"]["content"][0]["text"].as_str();
-    assert_eq!(text, Some("vm runs, with 2 processors."), "{said}");
+    let reply = speaker.post(example(2, 24)).await;
+    let text = reply["result"]["content"][0]["text"].as_str();
+    assert_eq!(text, Some("vm runs, with 2 processors."), "{reply}");
 }
 
 #[tokio::test]
@@ -178,14 +179,14 @@ async fn requested_ttl_can_only_be_shorter() {
     ] {
         let mut call = example(2, 14);
         call["params"]["task"] = wanted;
-        let said = speaker.say(&call).await;
-        assert_eq!(said["result"]["task"]["ttl"], given, "{said}");
+        let reply = speaker.say(&call).await;
+        assert_eq!(reply["result"]["task"]["ttl"], given, "{reply}");
     }
     for bad in [json!({"ttl": 0}), json!({"ttl": "60"}), json!(true)] {
         let mut call = example(2, 14);
         call["params"]["task"] = bad;
-        let said = speaker.say(&call).await;
-        assert_eq!(said["error"]["code"], -32602, "{said}");
+        let reply = speaker.say(&call).await;
+        assert_eq!(reply["error"]["code"], -32602, "{reply}");
     }
 }
 
@@ -195,17 +196,20 @@ async fn cancelled_task_has_its_status_and_unknown_tasks_are_rejected() {
     speaker.plays(2, 14, 15).await;
     let mut cancel = example(2, 16);
     cancel["method"] = "tasks/cancel".into();
-    let said = speaker.post(cancel).await;
-    assert_eq!(said["result"]["status"], "cancelled", "{said}");
+    let reply = speaker.post(cancel).await;
+    assert_eq!(reply["result"]["status"], "cancelled", "{reply}");
     // The status message is removed.
-    assert_eq!(said["result"].get("statusMessage"), None, "{said}");
-    let said = speaker.post(example(2, 24)).await;
-    let message = said["error"]["message"].as_str();
-    assert!(message.is_some_and(|it| it.contains("cancelled")), "{said}");
+    assert_eq!(reply["result"].get("statusMessage"), None, "{reply}");
+    let reply = speaker.post(example(2, 24)).await;
+    let message = reply["error"]["message"].as_str();
+    assert!(
+        message.is_some_and(|it| it.contains("cancelled")),
+        "{reply}"
+    );
     // The task of the document does not exist here.
     for number in [16, 18, 20] {
-        let said = speaker.say(&example(2, number)).await;
-        assert_eq!(said["error"]["code"], -32602, "{said}");
+        let reply = speaker.say(&example(2, number)).await;
+        assert_eq!(reply["error"]["code"], -32602, "{reply}");
     }
     let mut update = example(2, 16);
     update["method"] = "tasks/update".into();
@@ -225,87 +229,87 @@ async fn ended_task_cannot_be_cancelled() {
         let mut cancel = example(document, get);
         cancel["method"] = "tasks/cancel".into();
         speaker.say(&echo).await;
-        let said = speaker.post(example(document, result)).await;
-        assert_eq!(said["result"]["content"][0]["text"], "Echo: hey", "{said}");
-        let said = speaker.post(cancel.clone()).await;
-        assert_eq!(said["error"]["code"], -32602, "{said}");
-        let why = said["error"]["message"].as_str();
-        assert!(why.is_some_and(|why| why.contains("completed")), "{said}");
+        let reply = speaker.post(example(document, result)).await;
+        assert_eq!(
+            reply["result"]["content"][0]["text"], "Echo: hey",
+            "{reply}"
+        );
+        let reply = speaker.post(cancel.clone()).await;
+        assert_eq!(reply["error"]["code"], -32602, "{reply}");
+        let why = reply["error"]["message"].as_str();
+        assert!(why.is_some_and(|why| why.contains("completed")), "{reply}");
 
         speaker.say(&example(document, call)).await;
-        let said = speaker.post(cancel.clone()).await;
-        let status = said["result"]["status"].as_str().map(str::to_lowercase);
-        assert_eq!(status.as_deref(), Some("cancelled"), "{said}");
-        let said = speaker.post(cancel).await;
-        assert_eq!(said["error"]["code"], -32602, "{said}");
+        let reply = speaker.post(cancel.clone()).await;
+        let status = reply["result"]["status"].as_str().map(str::to_lowercase);
+        assert_eq!(status.as_deref(), Some("cancelled"), "{reply}");
+        let reply = speaker.post(cancel).await;
+        assert_eq!(reply["error"]["code"], -32602, "{reply}");
     }
 }
 
 #[tokio::test]
 async fn task_with_a_declined_ask_fails_with_the_reason() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::Second, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::Second, transport).await;
         speaker.plays(2, 14, 15).await;
         speaker.polls(2, 16, 17).await;
         let mut answers = example(2, 20);
         answers["params"]["inputResponses"]["echo_input"] = json!({"action": "decline"});
-        let said = speaker.post(answers).await;
-        assert_shown(2, 21, &said);
-        let said = speaker.post(example(2, 24)).await;
-        assert_eq!(said["result"]["isError"], true, "{said}");
-        let why = said["result"]["content"][0]["text"].clone();
-        let said = speaker.post(example(2, 22)).await;
-        assert_eq!(said["result"]["status"], "failed", "{said}");
-        assert_eq!(said["result"]["statusMessage"], why, "{said}");
+        let reply = speaker.post(answers).await;
+        assert_shown(2, 21, &reply);
+        let reply = speaker.post(example(2, 24)).await;
+        assert_eq!(reply["result"]["isError"], true, "{reply}");
+        let why = reply["result"]["content"][0]["text"].clone();
+        let reply = speaker.post(example(2, 22)).await;
+        assert_eq!(reply["result"]["status"], "failed", "{reply}");
+        assert_eq!(reply["result"]["statusMessage"], why, "{reply}");
     }
 }
 
 #[tokio::test]
 async fn initialize_always_selects_one_revision() {
     for draft in Draft::ALL {
-        for place in Transport::ALL {
-            let mut speaker = Speaker::new(draft, place).await;
-            let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-                "protocolVersion": "2025-03-26", "capabilities": {"elicitation": {}, "sampling": {}},
-                "clientInfo": {"name": "test", "version": "1"}}});
-            let said = speaker.say(&hello).await;
-            assert_eq!(said["result"]["protocolVersion"], "2025-11-25", "{said}");
+        for transport in Transport::ALL {
+            let mut speaker = Speaker::new(draft, transport).await;
+            let capabilities = json!({"elicitation": {}, "sampling": {}});
+            let hello = initialize("2025-03-26", &capabilities);
+            let reply = speaker.say(&hello).await;
+            assert_eq!(reply["result"]["protocolVersion"], "2025-11-25", "{reply}");
             // The client supports forms, although the requested revision has none.
-            let said = speaker.say(&example(2, 4)).await;
-            assert_eq!(said.get("error"), None, "{said}");
-            assert!(said.to_string().contains("github_login"), "{said}");
+            let reply = speaker.say(&example(2, 4)).await;
+            assert_eq!(reply.get("error"), None, "{reply}");
+            assert!(reply.to_string().contains("github_login"), "{reply}");
         }
     }
 }
 
 #[tokio::test]
 async fn client_can_initialize_ping_and_declare_capabilities() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::Second, place).await;
-        let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-            "protocolVersion": "2025-11-25", "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"}}});
-        let said = speaker.say(&hello).await;
-        assert_eq!(said["result"]["protocolVersion"], "2025-11-25", "{said}");
-        assert_eq!(said["result"]["serverInfo"]["name"], "refrain");
-        assert!(said["result"]["capabilities"]["tools"].is_object());
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::Second, transport).await;
+        let hello = initialize("2025-11-25", &json!({}));
+        let reply = speaker.say(&hello).await;
+        assert_eq!(reply["result"]["protocolVersion"], "2025-11-25", "{reply}");
+        assert_eq!(reply["result"]["serverInfo"]["name"], "refrain");
+        assert!(reply["result"]["capabilities"]["tools"].is_object());
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         speaker.tell(&ready).await;
         let ping = json!({"jsonrpc": "2.0", "id": 2, "method": "ping"});
         assert_eq!(speaker.say(&ping).await["result"], json!({}));
         let list = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/list"});
-        let said = speaker.say(&list).await;
-        let tools = said["result"]["tools"].as_array().expect("tools");
+        let reply = speaker.say(&list).await;
+        let tools = reply["result"]["tools"].as_array().expect("tools");
         assert!(tools.iter().any(|tool| tool["name"] == "echo"));
 
         // The client has declared no capabilities.
         let mut call = example(2, 4);
-        let said = speaker.say(&call).await;
-        assert_eq!(said["error"]["code"], -32021, "{said}");
+        let reply = speaker.say(&call).await;
+        assert_eq!(reply["error"]["code"], -32021, "{reply}");
         call["params"]["_meta"] =
             json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}});
-        let said = speaker.say(&call).await;
-        assert!(said["result"]["inputRequests"].is_object(), "{said}");
+        let reply = speaker.say(&call).await;
+        assert!(reply["result"]["inputRequests"].is_object(), "{reply}");
     }
 }
 

@@ -5,8 +5,8 @@ use refrain::server::Draft;
 use serde_json::json;
 
 pub(super) async fn call_is_repeated_with_all_answers() {
-    for place in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::Sketch, place).await;
+    for transport in Transport::ALL {
+        let mut speaker = Speaker::new(Draft::Sketch, transport).await;
         speaker.plays(0, 1, 2).await;
         speaker.plays(0, 3, 4).await;
     }
@@ -18,10 +18,10 @@ async fn missing_answer_is_asked_again() {
     let mut half = example(0, 3);
     half["dependent_responses"] =
         json!({"github_login": half["dependent_responses"]["github_login"]});
-    let said = speaker.say(&half).await;
-    let asks = said["dependent_requests"].as_object().expect("asks");
+    let reply = speaker.say(&half).await;
+    let asks = reply["dependent_requests"].as_object().expect("asks");
     assert_eq!(asks.keys().collect::<Vec<_>>(), ["capital_of_france"]);
-    assert_eq!(said["id"], 3);
+    assert_eq!(reply["id"], 3);
 }
 
 #[tokio::test]
@@ -29,9 +29,9 @@ async fn answer_outside_of_a_result_is_rejected_by_name() {
     let mut speaker = Speaker::new(Draft::Sketch, Transport::Http).await;
     let mut bare = example(0, 3);
     bare["dependent_responses"]["github_login"] = json!({"action": "accept", "content": {}});
-    let said = speaker.say(&bare).await;
-    assert_eq!(said["error"]["code"], -32602, "{said}");
-    let message = said["error"]["message"]
+    let reply = speaker.say(&bare).await;
+    assert_eq!(reply["error"]["code"], -32602, "{reply}");
+    let message = reply["error"]["message"]
         .as_str()
         .expect("the message is a string");
     assert!(
@@ -44,14 +44,14 @@ async fn answer_outside_of_a_result_is_rejected_by_name() {
 async fn sketch_has_no_tasks() {
     let mut speaker = Speaker::new(Draft::Sketch, Transport::Http).await;
     let get = json!({"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"taskId": "x"}});
-    let said = speaker.say(&get).await;
-    assert_eq!(said["error"]["code"], -32601, "{said}");
+    let reply = speaker.say(&get).await;
+    assert_eq!(reply["error"]["code"], -32601, "{reply}");
     // A request for a task is ignored.
     let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call",
         "params": {"name": "echo_task", "task": {"ttl": 60000}}});
-    let said = speaker.say(&call).await;
+    let reply = speaker.say(&call).await;
     assert!(
-        said["dependent_requests"]["echo_input"].is_object(),
-        "{said}"
+        reply["dependent_requests"]["echo_input"].is_object(),
+        "{reply}"
     );
 }

@@ -120,18 +120,18 @@ impl Speaker {
     /// Sends a message verbatim, and returns the response.
     pub(crate) async fn say(&mut self, message: &Value) -> Value {
         let text = message.to_string();
-        let said = self.exchange(text).await;
-        let said = said.unwrap_or_else(|| panic!("no response to {message}"));
+        let reply = self.exchange(text).await;
+        let reply = reply.unwrap_or_else(|| panic!("no response to {message}"));
         for name in ["requestState", "request_state"] {
-            let state = said.get(name).or_else(|| said["result"].get(name));
+            let state = reply.get(name).or_else(|| reply["result"].get(name));
             self.state = state.cloned().or(self.state.take());
         }
-        let result = &said["result"];
+        let result = &reply["result"];
         let task = result["task"]
             .get("taskId")
             .or_else(|| result.get("taskId"));
         self.task = task.cloned().or(self.task.take());
-        said
+        reply
     }
 
     /// Sends a message that has no response.
@@ -190,8 +190,8 @@ impl Speaker {
 
     /// Posts an example of the draft's document, and compares the response with another one.
     pub(crate) async fn plays(&mut self, document: u8, request: u8, response: u8) {
-        let said = self.post(posted(document, request)).await;
-        assert_shown(document, response, &said);
+        let reply = self.post(posted(document, request)).await;
+        assert_shown(document, response, &reply);
     }
 
     /// The same, repeated until the task has the status of the example.
@@ -199,11 +199,11 @@ impl Speaker {
         let status = example(document, response)["result"]["status"].clone();
         let begun = Instant::now();
         loop {
-            let said = self.post(posted(document, request)).await;
-            if said["result"]["status"] == status {
-                return assert_shown(document, response, &said);
+            let reply = self.post(posted(document, request)).await;
+            if reply["result"]["status"] == status {
+                return assert_shown(document, response, &reply);
             }
-            assert!(begun.elapsed() < PATIENCE, "not {status}: {said}");
+            assert!(begun.elapsed() < PATIENCE, "not {status}: {reply}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -11,17 +11,17 @@ fn call(tool: &str, arguments: &Value) -> Value {
 }
 
 /// The keys of the asks in a reply, and the state.
-fn incomplete(draft: Draft, said: &Value) -> (Vec<String>, Value) {
-    let (place, asks, state) = match draft {
-        Draft::Sketch => (said, "dependent_requests", "request_state"),
-        Draft::First => (said, "input_requests", "request_state"),
-        Draft::Second => (&said["result"], "inputRequests", "requestState"),
+fn incomplete(draft: Draft, reply: &Value) -> (Vec<String>, Value) {
+    let (message, asks, state) = match draft {
+        Draft::Sketch => (reply, "dependent_requests", "request_state"),
+        Draft::First => (reply, "input_requests", "request_state"),
+        Draft::Second => (&reply["result"], "inputRequests", "requestState"),
     };
-    assert!(place[state].is_string(), "{said}");
-    let asks = place[asks]
+    assert!(message[state].is_string(), "{reply}");
+    let asks = message[asks]
         .as_object()
         .map(|asks| asks.keys().cloned().collect());
-    (asks.unwrap_or_default(), place[state].clone())
+    (asks.unwrap_or_default(), message[state].clone())
 }
 
 /// The call with a form for each key.
@@ -77,12 +77,12 @@ async fn answer_is_kept_by_another_version() {
         let both = again(draft, &accounts, &["github_login", "google_login"], state);
         let (asks, state) = incomplete(draft, &speaker.say(&both).await);
         assert_eq!(asks, ["microsoft_login"]);
-        let said = speaker
+        let reply = speaker
             .say(&again(draft, &accounts, &["microsoft_login"], state))
             .await;
-        let text = said["result"]["content"][0]["text"].as_str();
+        let text = reply["result"]["content"][0]["text"].as_str();
         let linked = "Linked GitHub my github_login and Microsoft my microsoft_login.";
-        assert_eq!(text, Some(linked), "{said}");
+        assert_eq!(text, Some(linked), "{reply}");
     }
 }
 
@@ -96,21 +96,21 @@ async fn computation_is_handed_on_with_state_and_no_asks() {
         let mut speaker = Speaker::to(draft, serve()).await;
         let mut other = Speaker::to(draft, serve()).await;
         let sum = call("sum", &json!({"to": 8}));
-        let mut said = speaker.say(&sum).await;
+        let mut reply = speaker.say(&sum).await;
         for _ in 0..2 {
-            let (asks, state) = incomplete(draft, &said);
+            let (asks, state) = incomplete(draft, &reply);
             assert!(asks.is_empty(), "{asks:?}");
-            let members = said.as_object().expect("the message is a string");
+            let members = reply.as_object().expect("the message is an object");
             assert_eq!(
                 members.contains_key("result"),
                 draft == Draft::Second,
-                "{said}"
+                "{reply}"
             );
             speaker.move_to(&mut other);
-            said = speaker.say(&again(draft, &sum, &[], state)).await;
+            reply = speaker.say(&again(draft, &sum, &[], state)).await;
         }
-        let text = said["result"]["content"][0]["text"].as_str();
-        assert_eq!(text, Some("The sum of 1 to 8 is 36."), "{said}");
+        let text = reply["result"]["content"][0]["text"].as_str();
+        assert_eq!(text, Some("The sum of 1 to 8 is 36."), "{reply}");
     }
     crate::support::Ledger::at(&ledger).assert_added_once(Draft::ALL.len(), 8);
 }

@@ -6,7 +6,7 @@ use refrain_testkit::net::process::{Log, Output, Process};
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
@@ -210,6 +210,12 @@ impl std::ops::DerefMut for Instance {
     }
 }
 
+/// Waits for the end of a process.
+pub(crate) async fn ended(child: &mut Child) -> ExitStatus {
+    let status = within("the end of a process", child.wait()).await;
+    status.expect("the process can be waited for")
+}
+
 /// Runs a command that ends by itself.
 pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     let output = program()
@@ -221,15 +227,21 @@ pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Out
     output.expect("the binary starts").into()
 }
 
+/// Runs `refrain config check`.
+pub(crate) fn config_check(file: &Path, flags: &[&str]) -> Output {
+    let command = ["config", "check"].iter().chain(flags).map(OsStr::new);
+    refrain(command.chain([file.as_os_str()]))
+}
+
 /// Runs a command, while servers of this process keep running.
 pub(crate) async fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     let mut command = program();
     command.args(args);
-    said(command).await
+    run_command(command).await
 }
 
 /// Runs a command that ends by itself. Its standard input is empty unless the command sets it.
-pub(crate) async fn said(mut command: Command) -> Output {
+pub(crate) async fn run_command(mut command: Command) -> Output {
     command.env("REFRAIN_STORE", "memory:");
     Output::of(command).await
 }

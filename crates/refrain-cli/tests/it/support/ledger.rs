@@ -1,7 +1,7 @@
 //! The file to which all instances append the effects of their tools.
 
 use super::{PATIENCE, within};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ impl Ledger {
     pub(crate) fn effects(&self, kind: &str) -> Vec<(String, String)> {
         let parse = |line: &String| {
             let mut parts = line.splitn(3, ' ');
-            let (word, key, rest) = (parts.next()?, parts.next()?, parts.next()?);
-            Some((word.to_owned(), key.to_owned(), rest.to_owned()))
+            let (kind, key, rest) = (parts.next()?, parts.next()?, parts.next()?);
+            Some((kind.to_owned(), key.to_owned(), rest.to_owned()))
         };
         self.lines()
             .iter()
             .map(|line| parse(line).unwrap_or_else(|| panic!("malformed line: {line:?}")))
-            .filter(|(word, ..)| word == kind)
+            .filter(|(line_kind, ..)| line_kind == kind)
             .map(|(_, key, rest)| (key, rest))
             .collect()
     }
@@ -56,11 +56,8 @@ impl Ledger {
 
     /// The completed steps of tasks, sorted: name and rest of the line. Their keys must be unique.
     pub(crate) fn done(&self) -> Vec<String> {
-        let (mut keys, mut done): (Vec<_>, Vec<_>) = self.effects("done").into_iter().unzip();
-        let all = keys.len();
-        keys.sort();
-        keys.dedup();
-        assert_eq!(keys.len(), all, "a step was completed twice: {done:?}");
+        let (keys, mut done): (Vec<_>, Vec<_>) = self.effects("done").into_iter().unzip();
+        assert_unique(&keys);
         done.sort();
         done
     }
@@ -103,16 +100,19 @@ impl Ledger {
     pub(crate) fn assert_ordered_once(&self, items: &[String]) {
         let mut expected = items.to_vec();
         expected.sort();
-        let mut keys = Vec::new();
+        let mut all_keys = Vec::new();
         for kind in ["reserve", "charge"] {
-            let (these, mut done): (Vec<_>, Vec<_>) = self.effects(kind).into_iter().unzip();
+            let (keys, mut done): (Vec<_>, Vec<_>) = self.effects(kind).into_iter().unzip();
             done.sort();
             assert_eq!(done, expected, "items of {kind}");
-            keys.extend(these);
+            all_keys.extend(keys);
         }
-        let all = keys.len();
-        keys.sort();
-        keys.dedup();
-        assert_eq!(keys.len(), all, "keys must be unique");
+        assert_unique(&all_keys);
     }
+}
+
+#[track_caller]
+fn assert_unique(keys: &[String]) {
+    let unique: BTreeSet<&String> = keys.iter().collect();
+    assert_eq!(unique.len(), keys.len(), "keys must be unique: {keys:?}");
 }

@@ -11,7 +11,10 @@ pub(crate) mod terminal;
 
 pub(crate) use client::{Call, Client, Finished, Reply};
 pub(crate) use gateway::BackendLedger;
-pub(crate) use instance::{Instance, Serve, program, refrain, run, said, sqlite, without_settings};
+pub(crate) use instance::{
+    Instance, Serve, config_check, ended, program, refrain, run, run_command, sqlite,
+    without_settings,
+};
 pub(crate) use ledger::Ledger;
 pub(crate) use load::Load;
 pub(crate) use refrain_testkit::net::issuer::{self, Signer};

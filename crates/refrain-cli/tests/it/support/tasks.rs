@@ -133,9 +133,9 @@ pub(crate) fn shared(files: &super::Files) -> PathBuf {
 /// The output of `refrain tasks show --json`.
 pub(crate) fn shown(store: &Path, id: &str) -> Value {
     let store = super::sqlite(store);
-    let said = super::refrain(["tasks", "show", id, "--json", "--store", &store]);
-    assert!(said.ok, "{said:?}");
-    serde_json::from_str(&said.out).expect("valid JSON")
+    let output = super::refrain(["tasks", "show", id, "--json", "--store", &store]);
+    assert!(output.ok, "{output:?}");
+    serde_json::from_str(&output.out).expect("valid JSON")
 }
 
 /// Waits until `refrain tasks show` reports a task as completed.

@@ -32,13 +32,13 @@ impl Terminal {
 
     /// Reads until this text was written.
     pub(crate) async fn read_until(&mut self, text: &str) -> String {
-        let mut said = Vec::new();
+        let mut written = Vec::new();
         loop {
-            let read = self.ours.read_buf(&mut said).await;
+            let read = self.ours.read_buf(&mut written).await;
             assert!(read.expect("the other end is open") > 0, "no {text:?}");
-            let said = String::from_utf8_lossy(&said);
-            if said.contains(text) {
-                return said.into_owned();
+            let written = String::from_utf8_lossy(&written);
+            if written.contains(text) {
+                return written.into_owned();
             }
         }
     }

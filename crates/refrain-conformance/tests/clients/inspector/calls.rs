@@ -1,6 +1,7 @@
 //! Checks with single-round requests: lists, tools, prompts, resources and logs.
 
-use super::{Check, begins, call, checks, final_text, find, list, read, run, run_failing, tools};
+use super::{Check, call, checks, final_text, find, list, read, run, run_failing, tools};
+use crate::names::{PNG, WAV, begins};
 use refrain_testkit::net::mcpdo::{Mcpdo, RunningCommand};
 use serde_json::{Value, json};
 
@@ -33,9 +34,6 @@ pub(super) fn checks() -> Vec<(&'static str, Check)> {
     }
 }
 
-const PNG: &[u8] = b"\x89PNG\r\n";
-const WAV: &[u8] = b"RIFF";
-
 async fn discover(mcpdo: &Mcpdo) {
     let server = run(mcpdo, &["connections/show"]).await;
     assert_eq!(server["protocolVersion"], "2026-07-28");
@@ -56,8 +54,8 @@ async fn list_tools(mcpdo: &Mcpdo) {
 
 async fn text(mcpdo: &Mcpdo) {
     let result = call(mcpdo, "test_simple_text").await;
-    let output = "This is a simple text response for testing.";
-    assert_eq!(final_text(&result), output);
+    let expected = "This is a simple text response for testing.";
+    assert_eq!(final_text(&result), expected);
 }
 
 async fn image(mcpdo: &Mcpdo) {

@@ -1,7 +1,7 @@
 //! Metadata, pages, completion, caching and resource updates.
 
 use super::{Check, call, call_with, checks, final_text, find, list, read, run, tools};
-use crate::names::{sample_annotations, sample_icon};
+use crate::names::{assert_server_metadata, assert_svg_icon, sample_annotations, sample_icon};
 use crate::server::PAGE_SIZE;
 use refrain_testkit::net::mcpdo::Mcpdo;
 use serde_json::{Value, json};
@@ -22,26 +22,8 @@ pub(super) fn checks() -> Vec<(&'static str, Check)> {
     }
 }
 
-#[track_caller]
-fn is_icon(icons: &Value) {
-    let source = icons[0]["src"].as_str().expect("there is an icon");
-    assert!(source.starts_with("data:image/svg+xml;base64,"), "{source}");
-}
-
 async fn shown(mcpdo: &Mcpdo) {
-    let server = run(mcpdo, &["connections/show"]).await;
-    let info = &server["serverInfo"];
-    assert_eq!(info["title"], "Refrain's conformance server");
-    let description = "Everything that the protocol's conformance suite calls.";
-    assert_eq!(info["description"], description);
-    is_icon(&info["icons"]);
-    assert_eq!(server["instructions"], "Call what the scenario names.");
-    let extensions = json!({
-        "com.example/sample": {"verbose": true},
-        "io.modelcontextprotocol/tasks": {},
-        "refrain/callId": {},
-    });
-    assert_eq!(server["capabilities"]["extensions"], extensions);
+    assert_server_metadata(&run(mcpdo, &["connections/show"]).await);
 }
 
 /// The Inspector joins all pages.
@@ -91,7 +73,7 @@ async fn details(mcpdo: &Mcpdo) {
     let tools = tools(mcpdo).await;
     let tool = find(&tools, "name", "test_structured_content");
     assert_eq!(tool["title"], "Structured content");
-    is_icon(&tool["icons"]);
+    assert_svg_icon(&tool["icons"]);
     assert_eq!(tool["annotations"], json!({"readOnlyHint": true}));
     assert_eq!(tool["_meta"], json!({"com.example/group": "samples"}));
 }
@@ -160,14 +142,14 @@ async fn headers(mcpdo: &Mcpdo) {
 
 async fn updates(mcpdo: &Mcpdo) {
     let uri = "test://static-text";
-    let mut news = mcpdo.follow(&["resources/subscribe", uri]);
+    let mut events = mcpdo.follow(&["resources/subscribe", uri]);
     let subscribed = json!({"type": "subscribed", "uri": uri});
-    assert_eq!(news.next().await, subscribed);
+    assert_eq!(events.next().await, subscribed);
     // Updates of other resources are not sent.
     for updated in ["test://static-binary", uri] {
         let updated = json!({"uri": updated});
         call_with(mcpdo, "test_trigger_resource_update", &updated).await;
     }
     let updated = json!({"type": "resources/updated", "uri": uri});
-    assert_eq!(news.next().await, updated);
+    assert_eq!(events.next().await, updated);
 }

@@ -31,9 +31,9 @@ struct PendingElicitation(Value);
 impl PendingElicitation {
     #[track_caller]
     fn new(output: &Value) -> Self {
-        let asked = &output["elicitationPending"];
-        assert!(asked.is_object(), "{output} asks for nothing");
-        Self(asked.clone())
+        let pending = &output["elicitationPending"];
+        assert!(pending.is_object(), "{output} asks for nothing");
+        Self(pending.clone())
     }
 
     /// Answers it and returns the result.
@@ -48,11 +48,11 @@ async fn ask(mcpdo: &Mcpdo, tool: &str) -> PendingElicitation {
 }
 
 async fn form(mcpdo: &Mcpdo) {
-    let asked = ask(mcpdo, &format!("{ROUND}elicitation")).await;
-    assert_eq!(asked.0["message"], "What is your name?");
-    let schema = &asked.0["requestedSchema"];
+    let pending = ask(mcpdo, &format!("{ROUND}elicitation")).await;
+    assert_eq!(pending.0["message"], "What is your name?");
+    let schema = &pending.0["requestedSchema"];
     assert_eq!(schema["properties"], json!({"name": {"type": "string"}}));
-    let result = asked.answer(mcpdo, r#"{"name":"Alice"}"#).await;
+    let result = pending.answer(mcpdo, r#"{"name":"Alice"}"#).await;
     assert_eq!(final_text(&result), "Hello, Alice!");
 }
 
@@ -71,45 +71,45 @@ fn sign_up(age: u8) -> String {
 const SIGNED_UP: &str = "alice@example.com, 33, 1.75, false, Daily, [Fixes, News]";
 
 async fn every_field(mcpdo: &Mcpdo) {
-    let asked = ask(mcpdo, "test_form").await;
-    let result = asked.answer(mcpdo, &sign_up(33)).await;
+    let pending = ask(mcpdo, "test_form").await;
+    let result = pending.answer(mcpdo, &sign_up(33)).await;
     assert_eq!(final_text(&result), SIGNED_UP);
 }
 
 async fn again(mcpdo: &Mcpdo) {
-    let asked = ask(mcpdo, "test_form").await;
-    let asked = PendingElicitation::new(&asked.answer(mcpdo, &sign_up(200)).await);
-    let message = asked.0["message"].as_str().expect("it has a message");
+    let pending = ask(mcpdo, "test_form").await;
+    let pending = PendingElicitation::new(&pending.answer(mcpdo, &sign_up(200)).await);
+    let message = pending.0["message"].as_str().expect("it has a message");
     assert!(message.contains("not accepted"), "{message}");
-    let result = asked.answer(mcpdo, &sign_up(33)).await;
+    let result = pending.answer(mcpdo, &sign_up(33)).await;
     assert_eq!(final_text(&result), SIGNED_UP);
 }
 
 async fn declined(mcpdo: &Mcpdo) {
-    let asked = ask(mcpdo, "test_outcome").await;
-    let result = asked.answer(mcpdo, "--decline").await;
+    let pending = ask(mcpdo, "test_outcome").await;
+    let result = pending.answer(mcpdo, "--decline").await;
     assert_eq!(final_text(&result), "declined");
 }
 
 async fn cancelled(mcpdo: &Mcpdo) {
-    let asked = ask(mcpdo, "test_outcome").await;
-    let result = asked.answer(mcpdo, "--cancel").await;
+    let pending = ask(mcpdo, "test_outcome").await;
+    let result = pending.answer(mcpdo, "--cancel").await;
     assert_eq!(final_text(&result), "cancelled");
 }
 
 async fn decline_ends(mcpdo: &Mcpdo) {
-    let asked = ask(mcpdo, &format!("{ROUND}elicitation")).await;
-    let id = asked.0["elicitationId"].as_str().expect("it has an id");
+    let pending = ask(mcpdo, &format!("{ROUND}elicitation")).await;
+    let id = pending.0["elicitationId"].as_str().expect("it has an id");
     let output = mcpdo.run(&["elicitation/respond", id, "--decline"]).await;
     assert_eq!(output.status, Some(5), "{output:?}");
     assert_eq!(output.out["isError"], true);
 }
 
 async fn url(mcpdo: &Mcpdo) {
-    let asked = ask(mcpdo, "test_url").await;
-    assert_eq!(asked.0["mode"], "url");
-    assert_eq!(asked.0["url"], "https://example.com/consent");
-    let result = asked.answer(mcpdo, "--done").await;
+    let pending = ask(mcpdo, "test_url").await;
+    assert_eq!(pending.0["mode"], "url");
+    assert_eq!(pending.0["url"], "https://example.com/consent");
+    let result = pending.answer(mcpdo, "--done").await;
     assert_eq!(final_text(&result), "The page was opened.");
 }
 
@@ -123,18 +123,18 @@ async fn roots(mcpdo: &Mcpdo) {
 }
 
 async fn in_turn(mcpdo: &Mcpdo) {
-    let asked = ask(mcpdo, &format!("{ROUND}multi_round")).await;
-    assert_eq!(asked.0["message"], "Step 1: What is your name?");
-    let asked = PendingElicitation::new(&asked.answer(mcpdo, r#"{"name":"Alice"}"#).await);
+    let pending = ask(mcpdo, &format!("{ROUND}multi_round")).await;
+    assert_eq!(pending.0["message"], "Step 1: What is your name?");
+    let pending = PendingElicitation::new(&pending.answer(mcpdo, r#"{"name":"Alice"}"#).await);
     let message = "Step 2: What is your favorite color?";
-    assert_eq!(asked.0["message"], message);
-    let result = asked.answer(mcpdo, r#"{"color":"blue"}"#).await;
+    assert_eq!(pending.0["message"], message);
+    let result = pending.answer(mcpdo, r#"{"color":"blue"}"#).await;
     assert_eq!(final_text(&result), "Alice likes blue.");
 }
 
 async fn step(mcpdo: &Mcpdo) {
-    let asked = ask(mcpdo, &format!("{ROUND}request_state")).await;
-    let result = asked.answer(mcpdo, r#"{"ok":true}"#).await;
+    let pending = ask(mcpdo, &format!("{ROUND}request_state")).await;
+    let result = pending.answer(mcpdo, r#"{"ok":true}"#).await;
     assert_eq!(final_text(&result), "state-ok, confirmed: true");
 }
 
@@ -162,8 +162,8 @@ async fn unsupported(mcpdo: &Mcpdo) {
 
 async fn only_supported(mcpdo: &Mcpdo) {
     run(mcpdo, &["roots/set", "--roots-json", ROOTS]).await;
-    let asked = ask(mcpdo, &format!("{ROUND}capabilities")).await;
-    let result = asked.answer(mcpdo, r#"{"name":"Alice"}"#).await;
+    let pending = ask(mcpdo, &format!("{ROUND}capabilities")).await;
+    let result = pending.answer(mcpdo, r#"{"name":"Alice"}"#).await;
     let text = "name: Alice; roots: file:///srv/one, file:///srv/two";
     assert_eq!(final_text(&result), text);
 }

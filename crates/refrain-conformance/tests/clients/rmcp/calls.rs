@@ -5,13 +5,12 @@
 
 use super::user::User;
 use super::{Check, Client, Target, call, checks, final_text, none, refused, text, tool, wire};
+use crate::names::{PNG, WAV, begins};
 use ::rmcp::model::{
     CallToolRequest, ClientRequest, ErrorCode, GetPromptRequestParams, LoggingLevel,
     ReadResourceRequestParams, RequestMetaObject,
 };
 use ::rmcp::service::PeerRequestOptions;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -48,16 +47,6 @@ pub(super) fn checks() -> Vec<(&'static str, Check)> {
         "resources/read: template": read_template,
         "resources/read: unknown resource": read_unknown,
     }
-}
-
-const PNG: &[u8] = b"\x89PNG\r\n";
-const WAV: &[u8] = b"RIFF";
-
-/// Whether a file in base64 begins with these bytes.
-fn begins(base64: &Value, bytes: &[u8]) -> bool {
-    let text = base64.as_str().expect("a string");
-    let decoded = STANDARD.decode(text).expect("valid base64");
-    decoded.starts_with(bytes)
 }
 
 async fn connect(target: &Target) -> Client {
@@ -154,8 +143,8 @@ async fn tool_error(target: &Target) {
     let client = connect(target).await;
     let result = call(&client, "test_error_handling", none()).await;
     assert_eq!(result.is_error, Some(true));
-    let said = "This tool intentionally returns an error for testing";
-    assert_eq!(text(result), said);
+    let expected = "This tool intentionally returns an error for testing";
+    assert_eq!(text(result), expected);
 }
 
 async fn unknown_tool(target: &Target) {
@@ -254,8 +243,8 @@ async fn no_logs(target: &Target) {
 async fn cancel(target: &Target, key: &str, quiet: bool) {
     let user = User::silent();
     let client = target.connect(user.clone()).await;
-    let become_of = async |fate: &str| {
-        let arguments = json!({"key": key, "fate": fate});
+    let wait_for_state = async |state: &str| {
+        let arguments = json!({"key": key, "fate": state});
         final_text(call(&client, "test_waiting", arguments).await)
     };
     let params = tool("test_wait", &json!({"key": key}));
@@ -263,13 +252,13 @@ async fn cancel(target: &Target, key: &str, quiet: bool) {
     let options = PeerRequestOptions::no_options();
     let waiting = client.send_cancellable_request(request, options).await;
     let waiting = waiting.expect("the request is sent");
-    assert_eq!(become_of("running").await, "Running");
+    assert_eq!(wait_for_state("running").await, "Running");
     if !quiet {
         user.notes_until(|notes| !notes.progress.is_empty()).await;
     }
     let reason = Some("not needed any more".to_owned());
     waiting.cancel(reason).await.expect("it can be cancelled");
-    assert_eq!(become_of("dropped").await, "Dropped");
+    assert_eq!(wait_for_state("dropped").await, "Dropped");
 }
 
 async fn cancel_streaming(target: &Target) {

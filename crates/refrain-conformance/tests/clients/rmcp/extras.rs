@@ -2,7 +2,7 @@
 
 use super::user::User;
 use super::{Check, Target, call, checks, final_text, refused, text, wire};
-use crate::names::{sample_annotations, sample_icon};
+use crate::names::{assert_server_metadata, assert_svg_icon, sample_annotations, sample_icon};
 use crate::server::PAGE_SIZE;
 use ::rmcp::model::{
     CompletionContext, ErrorCode, PaginatedRequestParams, ReadResourceRequestParams,
@@ -28,30 +28,12 @@ pub(super) fn checks() -> Vec<(&'static str, Check)> {
     }
 }
 
-const ICON: &str = "data:image/svg+xml;base64,";
 const MAX_PAGES: usize = 100;
-
-#[track_caller]
-fn is_icon(icons: &Value) {
-    let source = icons[0]["src"].as_str().expect("there is an icon");
-    assert!(source.starts_with(ICON), "{source}");
-}
 
 async fn shown(target: &Target) {
     let client = target.connect(User::silent()).await;
-    let server = wire(&*client.peer_info().expect("the server was discovered"));
-    let info = &server["serverInfo"];
-    assert_eq!(info["title"], "Refrain's conformance server");
-    let description = "Everything that the protocol's conformance suite calls.";
-    assert_eq!(info["description"], description);
-    is_icon(&info["icons"]);
-    assert_eq!(server["instructions"], "Call what the scenario names.");
-    let extensions = json!({
-        "com.example/sample": {"verbose": true},
-        "io.modelcontextprotocol/tasks": {},
-        "refrain/callId": {},
-    });
-    assert_eq!(server["capabilities"]["extensions"], extensions);
+    let server = client.peer_info().expect("the server was discovered");
+    assert_server_metadata(&wire(&*server));
 }
 
 /// All pages of a list as JSON.
@@ -184,7 +166,7 @@ async fn details(target: &Target) {
     let client = target.connect(User::silent()).await;
     let tool = listed(&client, "test_structured_content").await;
     assert_eq!(tool["title"], "Structured content");
-    is_icon(&tool["icons"]);
+    assert_svg_icon(&tool["icons"]);
     assert_eq!(tool["annotations"], json!({"readOnlyHint": true}));
     assert_eq!(tool["_meta"], json!({"com.example/group": "samples"}));
     let resources = client
