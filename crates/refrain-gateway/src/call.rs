@@ -183,6 +183,7 @@ fn call_error(backend: &Backend, error: &client::Error) -> Error {
         }
         client::ErrorKind::Exited { .. } => "its process exited",
         client::ErrorKind::Timeout(_) => "it was silent for too long",
+        client::ErrorKind::TooLarge { .. } => "its response is too large",
         client::ErrorKind::InvalidResponse { .. } | client::ErrorKind::InvalidResult { .. } => {
             "its response is invalid"
         }

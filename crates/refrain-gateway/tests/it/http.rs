@@ -1,8 +1,11 @@
 //! Backends over HTTP: sessions, effects, and questions that do not name their call.
 
 use crate::backends::repeat_until;
+use crate::http_backend;
 use crate::support::{Ledger, Running, asked, authenticator, completed, text, text_of};
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use refrain::client::{AskAnswer, CallSpec, Client, PendingCall, RoundOutcome};
 use refrain::prelude::*;
 use refrain::server::{ServerBuilder, Tool};
@@ -12,10 +15,12 @@ use refrain_gateway::{BackendTable, GatewayConfig, Sessions};
 use refrain_testkit::net::instance::{Instance, start};
 use refrain_testkit::net::programs::{FASTMCP, LEGACY_NPM};
 use refrain_testkit::net::wait::{success, within};
+use refrain_testkit::net::{FakeServer, Respond};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::mpsc::unbounded_channel;
 
 /// A server over HTTP that counts its effects.
 struct Counting {
@@ -292,23 +297,29 @@ async fn unassociated_question_reaches_the_only_call_of_an_exclusive_session() {
 
 /// A backend can send the start of a large result and then nothing, so that it stays in memory.
 #[tokio::test]
-async fn responses_of_one_caller_do_not_use_all_memory() {
-    let large = Tool::new("large", async |_: Cx| ok("x".repeat(15 << 20)));
-    let backend = start(Server::builder("large", "1").tool(large)).await;
-    let table = BackendTable {
-        url: Some(backend.url().parse().expect("a URL")),
-        ..BackendTable::default()
-    };
-    let config = GatewayConfig::single("large", table);
+async fn unfinished_responses_of_one_caller_do_not_use_all_memory() {
+    let open = Mutex::new(Vec::new());
+    let backend = FakeServer::start(move |request| {
+        if request.method() == "tools/list" {
+            let tool = json!({"name": "large", "inputSchema": {"type": "object"}});
+            return Respond::Result(json!({"resultType": "complete", "tools": [tool]}));
+        }
+        let (events, stream) = unbounded_channel();
+        let _ = events.send(Ok(format!("data: {}", "x".repeat(15 << 20))));
+        open.lock().push(events);
+        Respond::Events(stream)
+    });
+    let backend = backend.await;
+    let config = GatewayConfig::single("large", http_backend::at(&backend));
     let running = Running::start_with(&config, ServerBuilder::single_instance).await;
     let client = running.client().await;
-    let calls = (0..32).map(|_| client.call_tool("large", json!({})));
-    let results = within("the calls", join_all(calls)).await;
-    let texts = results
-        .into_iter()
-        .map(|result| text_of(&result.expect("a result")));
-    let (complete, failed): (Vec<String>, Vec<String>) =
-        texts.partition(|text| text.len() == 15 << 20);
-    assert!(!complete.is_empty() && failed.len() > 8, "{failed:?}");
+    // Eight of them have 120 of 128 MiB.
+    let calls = (0..12).map(|_| client.call_tool("large", json!({})));
+    let ended: FuturesUnordered<_> = calls.collect();
+    let failed: Vec<_> = within("the failed calls", ended.take(4).collect()).await;
+    for result in failed {
+        let why = text_of(&result.expect("a result"));
+        assert!(why.contains("its response is too large"), "{why}");
+    }
     running.stop().await;
 }

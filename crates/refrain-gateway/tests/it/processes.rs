@@ -247,10 +247,14 @@ async fn abandoned_calls_delay_the_next_processes_of_their_caller() {
         running.client_of("bob").await,
     );
     let begun = Instant::now();
-    for _ in 0..40 {
+    for number in 1..=40 {
         let call = alice.call_tool("slow", json!({"seconds": 60}));
         let abandoned = tokio::time::timeout(Duration::from_millis(100), call).await;
         assert!(abandoned.is_err(), "{abandoned:?}");
+        until("the end of the call", || {
+            running.metric("refrain_gateway_calls_total") == number
+        })
+        .await;
     }
     // 16 processes are replaced at once, and then one in each second. A few are started in advance.
     let starts = running.metric("refrain_gateway_starts_total");
