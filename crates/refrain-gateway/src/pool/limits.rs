@@ -121,6 +121,13 @@ impl ConnectionLimits {
         budget.clone()
     }
 
+    /// Whether a caller with `own` of the used connections may have another one: it leaves as many to others as it has,
+    /// unless its limit is the total.
+    fn has_share(&self, own: usize, used: usize, limit: usize) -> bool {
+        let own = if self.each < self.total { own } else { 0 };
+        own < limit.saturating_sub(used)
+    }
+
     pub(crate) fn freed(&self) -> Notified<'_> {
         self.freed.notified()
     }
@@ -174,13 +181,13 @@ impl ConnectionLimits {
         let (used, own) = used.map_or((0, 0), |used| {
             (used.total, count_of(&used.callers, account))
         });
-        if !has_share(own, used, backend.connections) {
+        if !self.has_share(own, used, backend.connections) {
             return Err(LimitReached::Backend);
         }
         if counts.closing >= self.total {
             return Err(LimitReached::Closing);
         }
-        if !has_share(count_of(&counts.callers, account), counts.total, self.total) {
+        if !self.has_share(count_of(&counts.callers, account), counts.total, self.total) {
             return Err(LimitReached::Total);
         }
         counts.total += 1;
@@ -201,11 +208,6 @@ impl ConnectionLimits {
 fn count_of(callers: &HashMap<Principal, usize>, account: Option<&Principal>) -> usize {
     let count = account.and_then(|account| callers.get(account));
     count.copied().unwrap_or(0)
-}
-
-/// Whether a caller with `own` of the used connections may have another one: it leaves as many to others as it has.
-fn has_share(own: usize, used: usize, limit: usize) -> bool {
-    own < limit.saturating_sub(used)
 }
 
 impl Counts {
