@@ -95,8 +95,8 @@ fn check_keys(config: &CheckedConfig) -> Result<(), AppError> {
     Err(with_hint(
         message,
         format!(
-            "create a key file with `{program} keys new FILE`, then set --keys, `keys` in the configuration, or ${KEYS} to \
-             the text of the file"
+            "create a key file with `{program} keys new FILE`, then pass --keys FILE, set `keys` in the configuration to \
+             its path, or put the text of the file into ${KEYS}"
         ),
     ))
 }

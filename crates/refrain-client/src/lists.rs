@@ -117,7 +117,7 @@ impl ClientInner {
             let result = read_complete(&raw)?;
             return Ok((raw, result));
         }
-        let authorization = self.connection.link.authorization();
+        let authorization = self.connection.link.authorization_changes();
         let raw = self.request(request.clone()).await?;
         let result = read_complete(&raw)?;
         self.store_cached(authorization, &request, &raw, &result);
@@ -127,7 +127,7 @@ impl ClientInner {
     pub(crate) fn cached(&self, request: &Request) -> Option<Box<RawValue>> {
         let mut cache = self.connection.cache.lock();
         cache
-            .for_authorization(self.connection.link.authorization())
+            .for_authorization(self.connection.link.authorization_changes())
             .get(request)
     }
 
@@ -140,7 +140,7 @@ impl ClientInner {
         result: &Value,
     ) {
         let ttl = result.get("ttlMs").and_then(Value::as_u64).unwrap_or(0);
-        if ttl > 0 && self.connection.link.authorization() == authorization {
+        if ttl > 0 && self.connection.link.authorization_changes() == authorization {
             let mut cache = self.connection.cache.lock();
             cache
                 .for_authorization(authorization)

@@ -69,8 +69,6 @@ enum RoundDelivery {
     NotSent,
     /// The round was sent, and its response was lost.
     Unknown,
-    /// The call comes from storage: if no asks are open, its next round may have been sent.
-    Restored,
 }
 
 #[derive(Clone)]
@@ -157,13 +155,9 @@ impl PendingCall {
     }
 
     /// Whether the server may already have executed the next round: it was sent, and its response was lost. Also true for
-    /// a call from storage without open asks.
+    /// a call that was loaded from storage without open asks.
     pub fn is_delivery_unknown(&self) -> bool {
-        match self.delivery {
-            RoundDelivery::NotSent => false,
-            RoundDelivery::Unknown => true,
-            RoundDelivery::Restored => self.task_id().is_none() && self.unanswered().is_empty(),
-        }
+        self.delivery == RoundDelivery::Unknown
     }
 
     pub(crate) fn set_delivery_unknown(&mut self, unknown: bool) {

@@ -299,7 +299,7 @@ impl ClientInner {
         if is_cacheable && let Some(raw) = self.cached(&request) {
             return Ok(Some(read_complete(&raw)?));
         }
-        let authorization = self.connection.link.authorization();
+        let authorization = self.connection.link.authorization_changes();
         self.check_legacy(pending)?;
         let mut is_delivery_unknown = pending.is_delivery_unknown();
         if is_delivery_unknown && !self.can_repeat(kind) {

@@ -221,11 +221,11 @@ impl Link {
     }
 
     /// A number that changes with the authorization header.
-    pub(crate) fn authorization(&self) -> u64 {
+    pub(crate) fn authorization_changes(&self) -> u64 {
         match self {
-            Self::Http(link) => link.authorization(),
-            Self::Pipe(link) => link.http().map_or(0, HttpLink::authorization),
-            Self::Translated(link) => link.link.authorization(),
+            Self::Http(link) => link.authorization_changes(),
+            Self::Pipe(link) => link.http().map_or(0, HttpLink::authorization_changes),
+            Self::Translated(link) => link.link.authorization_changes(),
         }
     }
 

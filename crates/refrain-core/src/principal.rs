@@ -33,7 +33,8 @@ impl Principal {
         self.0.as_deref()
     }
 
-    /// Returns the account that limits count this caller under: the principal itself, or the address of an anonymous
+    /// Returns the account under which this caller is counted for limits: the principal itself, or the address of an
+    /// anonymous
     /// caller.
     ///
     /// ```

@@ -6,7 +6,7 @@
 use crate::clock::PATIENCE;
 use crate::error::CrashError;
 use crate::plan::{Effect, TaskPlan};
-use crate::random::{about, millis_below, percent, stream};
+use crate::random::{about, millis_below, percent, random_stream};
 use crate::run::CrashRun;
 use crate::worker::TASK_TOOL;
 use fastrand::Rng;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The random stream of the clients.
-const PURPOSE: u64 = 0x63_6c_69_65;
+const RANDOM_STREAM: u64 = 0x63_6c_69_65;
 /// The mean interval between `tasks/get` requests.
 const POLL: Duration = Duration::from_millis(300);
 /// The maximum delay of an answer, in milliseconds.
@@ -73,7 +73,7 @@ impl<'a> TaskClient<'a> {
         Self {
             run,
             plan: TaskPlan::new(run.seed, number),
-            random: stream(run.seed, PURPOSE ^ (u64::from(number) << 32)),
+            random: random_stream(run.seed, RANDOM_STREAM ^ (u64::from(number) << 32)),
             complaints: Vec::new(),
         }
     }

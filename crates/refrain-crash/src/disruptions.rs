@@ -3,7 +3,7 @@
 use crate::clock::{PATIENCE, micros, retry};
 use crate::error::CrashError;
 use crate::fleet::{Failover, WORKERS};
-use crate::random::{about, stream};
+use crate::random::{about, random_stream};
 use crate::run::CrashRun;
 use crate::worker::LEASE;
 use fastrand::Rng;
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The random stream of the disruptions.
-const PURPOSE: u64 = 0x74_72_6f_75;
+const RANDOM_STREAM: u64 = 0x74_72_6f_75;
 /// The mean interval between kills.
 const KILL_EVERY: Duration = Duration::from_secs(1);
 /// The maximum number of connections cut at once.
@@ -23,7 +23,7 @@ const CUT: u64 = 6;
 impl CrashRun {
     /// Disrupts the run until dropped.
     pub(crate) async fn disrupt(&self) -> Result<Infallible, CrashError> {
-        let mut random = stream(self.seed, PURPOSE);
+        let mut random = random_stream(self.seed, RANDOM_STREAM);
         let (mut kill_all, mut restart) = (true, self.cluster.is_some());
         // A fixed order, so that a short run has every kind.
         let mut turn = 0;

@@ -1,13 +1,13 @@
 //! The plans of the tasks and their expected results, both derived from the seed.
 
-use crate::random::stream;
+use crate::random::random_stream;
 use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The random stream of the plans.
-const PURPOSE: u64 = 0x70_6c_61_6e;
+const RANDOM_STREAM: u64 = 0x70_6c_61_6e;
 
 /// The plan of one task: a sequence of parts. It is the arguments of the call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -123,7 +123,7 @@ impl PlanPart {
 
 impl TaskPlan {
     pub(crate) fn new(seed: u64, number: u32) -> Self {
-        let mut random = stream(seed, PURPOSE ^ (u64::from(number) << 32));
+        let mut random = random_stream(seed, RANDOM_STREAM ^ (u64::from(number) << 32));
         let count = random.u8(3..=6);
         let mut parts: Vec<PlanPart> = (0..count).map(|_| PlanPart::random(&mut random)).collect();
         // Every task has an ask, a step and a sleep.

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use std::time::Duration;
 
 /// The random stream of a seed and a purpose.
-pub(crate) fn stream(seed: u64, purpose: u64) -> Rng {
+pub(crate) fn random_stream(seed: u64, purpose: u64) -> Rng {
     let mut seeds = Rng::with_seed(seed);
     Rng::with_seed(seeds.u64(..) ^ purpose)
 }
@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn seed_repeats_itself_and_purposes_differ() {
         let draw = |seed, purpose| {
-            let mut random = stream(seed, purpose);
+            let mut random = random_stream(seed, purpose);
             (0..20).map(|_| random.u16(..1000)).collect::<Vec<_>>()
         };
         assert_eq!(draw(7, 1), draw(7, 1));

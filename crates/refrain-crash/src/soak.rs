@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// The random stream of the soak test.
-const PURPOSE: u64 = 0x73_6f_61_6b;
+const RANDOM_STREAM: u64 = 0x73_6f_61_6b;
 /// The lifetime of a task, in seconds.
 const TASK_TTL: u64 = 90;
 const KILL_EVERY: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use crate::clock::{micros, retry};
 use crate::error::CrashError;
 use crate::ledger::{AttemptRow, EffectLedger};
 use crate::plan::{Effect, PlanPart, TaskPlan};
-use crate::random::{millis_below, stream};
+use crate::random::{millis_below, random_stream};
 use crate::record::{RecordEvent, RecordFile, RecordingStore};
 use fastrand::Rng;
 use parking_lot::Mutex;
@@ -39,7 +39,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// The longest pause before and after an effect, in milliseconds, in which a kill may hit.
 const PAUSE: u64 = 120;
 /// The random stream of a worker.
-const PURPOSE: u64 = 0x64_65_73_6b;
+const RANDOM_STREAM: u64 = 0x64_65_73_6b;
 
 #[derive(clap::Args)]
 pub(crate) struct WorkerOptions {
@@ -127,7 +127,7 @@ pub(crate) async fn work(worker: WorkerOptions) -> Result<(), CrashError> {
         run,
         turns: AtomicU64::new(0),
         attempts: AtomicU32::new(0),
-        random: Mutex::new(stream(seed, PURPOSE ^ (u64::from(run) << 32))),
+        random: Mutex::new(random_stream(seed, RANDOM_STREAM ^ (u64::from(run) << 32))),
     };
     let server = Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
         .keys(worker.keys.parse::<KeyRing>()?)

@@ -57,7 +57,7 @@ const BASE_VARIABLES: [&str; 16] = [
 #[non_exhaustive]
 pub enum StartError {
     /// The connection failed.
-    #[error("backend {backend}: {source}")]
+    #[error("backend {backend:?}: {source}")]
     Connect {
         /// The backend.
         backend: String,

@@ -18,9 +18,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How often idle connections are looked for.
 /// How long the first start of a backend may delay the start of the gateway, if it is not required.
 const FIRST_START: Duration = Duration::from_secs(25);
+/// How often idle connections are looked for.
 const CLOSE_IDLE_EVERY: Duration = Duration::from_secs(5);
 
 /// Why a gateway cannot start.
@@ -31,7 +31,7 @@ pub enum GatewayError {
     #[error(transparent)]
     Start(#[from] Arc<StartError>),
     /// A backend could not be listed.
-    #[error("backend {backend}: failed to list: {source}")]
+    #[error("backend {backend:?}: failed to list: {source}")]
     List {
         /// The backend.
         backend: String,
@@ -39,7 +39,7 @@ pub enum GatewayError {
         source: Box<refrain::client::Error>,
     },
     /// A backend did not list its entries in time.
-    #[error("backend {backend} did not list its entries within {} seconds", limit.as_secs())]
+    #[error("backend {backend:?} did not list its entries within {} seconds", limit.as_secs())]
     ListTimeout {
         /// The backend.
         backend: String,
@@ -62,7 +62,7 @@ pub enum GatewayError {
         name: String,
     },
     /// The server rejects an entry.
-    #[error("backend {backend}: {source}")]
+    #[error("backend {backend:?}: {source}")]
     Entry {
         /// The backend.
         backend: String,
@@ -140,7 +140,7 @@ impl Gateway {
     /// Starts all backends, lists them, and returns a builder for the server in front of them. Its replay log is in memory;
     /// gateways of a fleet need a shared one, so that a repeated call reaches its backend once.
     ///
-    /// With `all_required`, fails if one of them is down. Otherwise it is started again in the background.
+    /// With `all_required`, fails if a backend is down. Otherwise such a backend is started again in the background.
     pub async fn connect(&self, all_required: bool) -> Result<ServerBuilder, GatewayError> {
         let starting = self.backends.iter().map(async |backend| {
             tracing::info!(backend = backend.spec.name, "starting backend");
@@ -224,7 +224,8 @@ impl Gateway {
         self.limits.closed().await;
     }
 
-    /// Replaces the registered entries of a backend. A list with a name of another backend changes nothing.
+    /// Replaces the registered entries of a backend. If another backend already offers a name in the list, nothing
+    /// changes.
     pub(crate) fn register(
         &self,
         backend: &Arc<Backend>,

@@ -49,7 +49,7 @@ pub(crate) struct BackendMetrics {
     backend: String,
 }
 
-/// The end of a call of a backend.
+/// How a call to a backend ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallOutcome {
     /// A result, also one with `isError`.
@@ -93,10 +93,10 @@ impl GatewayMetrics {
     pub(crate) fn registry(&self) -> Registry {
         let mut registry = Registry::with_prefix("refrain_gateway");
         let calls = self.calls.clone();
-        registry.register("calls", "Calls of backends by outcome", calls);
-        let help = "Time of backend calls, with the wait for a connection";
+        registry.register("calls", "Calls to backends by outcome", calls);
+        let help = "Time of calls to backends, including the wait for a connection";
         registry.register("call_seconds", help, self.call_seconds.clone());
-        let help = "Time that calls waited for a connection, with its start";
+        let help = "Time that calls waited for a connection, including the time to start it";
         registry.register("queue_seconds", help, self.queue_seconds.clone());
         let starts = self.starts.clone();
         registry.register("starts", "Connections started, by outcome", starts);

@@ -73,7 +73,7 @@ pub use http::{TlsCertificate, TlsError};
 pub use limits::ServerLimits;
 #[cfg(feature = "metrics")]
 pub use metrics::METRICS_CONTENT_TYPE;
-/// The crate whose `Registry` [`ServerBuilder::register_metrics`] takes.
+/// This crate defines `Registry`, the parameter of [`ServerBuilder::register_metrics`].
 #[cfg(feature = "metrics")]
 pub use prometheus_client;
 pub use reply::{IntoReply, Json, PromptCall, RawResult, ReadCall, Reply, ReplyTo, ToolCall};

@@ -17,7 +17,7 @@ mod peers;
 mod stream;
 
 pub(crate) use auth::{RelayAuthError, RelayClaims};
-pub(crate) use holder::{Holder, Receiver};
+pub(crate) use holder::{Holder, RelayDestination};
 pub(crate) use stream::{LastEvent, RelayBody, RelayStream, is_stream};
 
 use crate::auth::Caller;
@@ -86,7 +86,7 @@ pub(crate) struct Relay {
 pub(crate) struct PendingRelay {
     /// The permit of a call.
     pub(crate) permit: Option<Permit>,
-    pub(crate) to: Receiver,
+    pub(crate) to: RelayDestination,
     pub(crate) purpose: RelayPurpose,
     pub(crate) caller: Caller,
 }
@@ -200,7 +200,7 @@ impl Relay {
     /// Relays a request. Returns the head and body of the response.
     pub(crate) async fn send(
         &self,
-        to: &Receiver,
+        to: &RelayDestination,
         request: &RelayRequest<'_>,
     ) -> Result<(Response<()>, RelayBody), RelayError> {
         if self.is_unreachable(to) {
@@ -220,7 +220,7 @@ impl Relay {
     async fn try_send(
         &self,
         client: &HttpClient,
-        to: &Receiver,
+        to: &RelayDestination,
         request: &RelayRequest<'_>,
     ) -> Result<(Response<()>, RelayBody), RelayError> {
         let sent = client.send(self.build_request(to, request)?);
@@ -249,7 +249,7 @@ impl Relay {
     }
 
     /// Probes whether the process of this receiver is gone.
-    pub(crate) async fn is_gone(&self, receiver: &Receiver) -> bool {
+    pub(crate) async fn is_gone(&self, receiver: &RelayDestination) -> bool {
         // Without the pool: its connections may seem open although the process ended.
         let client = self.new_client();
         let mut backoff = Backoff::new(PROBE_WAIT, PROBE_WAIT * 8);
@@ -263,7 +263,7 @@ impl Relay {
         false
     }
 
-    async fn probe(&self, client: &HttpClient, to: &Receiver) -> Result<(), RelayError> {
+    async fn probe(&self, client: &HttpClient, to: &RelayDestination) -> Result<(), RelayError> {
         let caller = Caller::from(Principal::anonymous());
         let probe = RelayRequest {
             method: &Method::POST,
@@ -277,7 +277,7 @@ impl Relay {
 
     fn build_request(
         &self,
-        receiver: &Receiver,
+        receiver: &RelayDestination,
         request: &RelayRequest<'_>,
     ) -> Result<Request<Full<Bytes>>, RelayError> {
         let RelayRequest {
@@ -322,7 +322,7 @@ impl Relay {
         let claims: RelayClaims =
             serde_json::from_slice(&opened).map_err(|_| OpenError::Content)?;
         let own_url = self.own.url.clone();
-        let is_own_url = own_url.is_some_and(|url| claims.to == Receiver::Peer(url).name());
+        let is_own_url = own_url.is_some_and(|url| claims.to == RelayDestination::Peer(url).name());
         if claims.to != self.own.id() && !is_own_url {
             return Err(RelayAuthError::OtherInstance);
         }
@@ -339,14 +339,14 @@ impl Relay {
         response.headers_mut().insert(INSTANCE, id);
     }
 
-    fn is_unreachable(&self, receiver: &Receiver) -> bool {
+    fn is_unreachable(&self, receiver: &RelayDestination) -> bool {
         let name = receiver.name();
         let unreachable = self.unreachable.lock();
         let until = unreachable.get(&name);
         until.is_some_and(|until| Instant::now() < *until)
     }
 
-    fn mark_unreachable(&self, receiver: &Receiver) {
+    fn mark_unreachable(&self, receiver: &RelayDestination) {
         let now = Instant::now();
         let mut unreachable = self.unreachable.lock();
         if unreachable.len() >= MAX_UNREACHABLE {

@@ -102,7 +102,7 @@ impl TestPostgres {
         })
     }
 
-    /// Starts a server with a synchronous standby, also if the variable is set.
+    /// Starts a server with a synchronous standby. Ignores the variable.
     pub async fn start_with_standby() -> Result<Self, TestPostgresError> {
         let start = || {
             let password = random();
@@ -126,7 +126,7 @@ impl TestPostgres {
         }
         let synchronous =
             "SELECT EXISTS (SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync')";
-        // Up to a minute on a busy machine; otherwise the first commit waits for it.
+        // Waits at most a minute until the standby is synchronous. If it is not by then, the first commit waits for it.
         for _ in 0..3000 {
             if sqlx::query_scalar(synchronous)
                 .fetch_one(&mut connection)

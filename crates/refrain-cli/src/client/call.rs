@@ -195,7 +195,7 @@ fn saved_address(pending: &PendingCall) -> Result<ServerTarget, CommandError> {
 /// The schema of a tool's arguments; null if the server does not list the tool.
 async fn schema(connection: &mut ServerConnection, name: &str) -> Result<Value, CommandError> {
     let tools = connection.client.tools();
-    let tools = connection.interrupt.unless(tools).await?;
+    let tools = connection.interrupt.unless_stopped(tools).await?;
     let tool = tools.into_iter().find(|tool| tool.name == name);
     Ok(tool.map_or(Value::Null, |tool| tool.into_view().input_schema))
 }

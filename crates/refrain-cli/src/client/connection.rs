@@ -145,7 +145,7 @@ impl ServerConnection {
             connected.unwrap_or_else(|_| Err(ErrorKind::Timeout(SILENCE).into()))
         };
         Ok(Self {
-            client: interrupt.unless(in_time).await?,
+            client: interrupt.unless_stopped(in_time).await?,
             interrupt,
             target,
             answerer: None,

@@ -53,7 +53,8 @@ impl Interrupt {
         }
     }
 
-    pub(super) async fn unless<T, E: Into<CommandError>>(
+    /// Waits for the work, unless the command is interrupted or its deadline passes.
+    pub(super) async fn unless_stopped<T, E: Into<CommandError>>(
         &mut self,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, CommandError> {

@@ -63,18 +63,18 @@ async fn list(
     match command {
         ListCommand::Discover(_) => discover(client, json),
         ListCommand::Tools(_) => {
-            let tools = interrupt.unless(or_empty(client.tools())).await?;
+            let tools = interrupt.unless_stopped(or_empty(client.tools())).await?;
             show(json, "tools", &tools, tool)
         }
         ListCommand::Prompts(_) => {
-            let prompts = interrupt.unless(or_empty(client.prompts())).await?;
+            let prompts = interrupt.unless_stopped(or_empty(client.prompts())).await?;
             show(json, "prompts", &prompts, prompt)
         }
         ListCommand::Resources(_) => {
             let resources = or_empty(client.resources());
-            let resources = interrupt.unless(resources).await?;
+            let resources = interrupt.unless_stopped(resources).await?;
             let templates = or_empty(client.resource_templates());
-            let templates = interrupt.unless(templates).await?;
+            let templates = interrupt.unless_stopped(templates).await?;
             if json {
                 let all = json!({"resources": resources, "resourceTemplates": templates});
                 return print_json(&all);

@@ -84,7 +84,7 @@ async fn get(target: TaskTarget, cancel: bool) -> Result<Code, CommandError> {
         }
         client.task(&id).await
     };
-    let task = connection.interrupt.unless(task).await;
+    let task = connection.interrupt.unless_stopped(task).await;
     drop(client);
     connection.close().await;
     print_task(&task?, connect.json)

@@ -133,7 +133,7 @@ fn backend_that_does_not_start_fails_the_check() {
 fn program_that_is_missing_fails_the_check() {
     let output = refrain(["gateway", "check", "--", "no-such-program"]);
     assert_eq!(output.code, 1, "{output:?}");
-    let why = "backend server: could not start no-such-program: No such file or directory";
+    let why = r#"backend "server": could not start no-such-program: No such file or directory"#;
     assert!(output.out.contains(why), "{output:?}");
 }
 

@@ -76,6 +76,13 @@ impl ChangeHub {
     }
 }
 
+/// Whether a URI is that of a resource, or of a part of it.
+fn is_part_of(uri: &str, resource: &str) -> bool {
+    uri.strip_prefix(resource).is_some_and(|rest| {
+        rest.is_empty() || resource.ends_with('/') || rest.starts_with(['/', '?', '#'])
+    })
+}
+
 impl ChangeQueue {
     fn add(&self, change: &ServerChange) {
         let filter = &self.filter;
@@ -83,8 +90,7 @@ impl ChangeQueue {
             ServerChange::Tools => filter.tools,
             ServerChange::Prompts => filter.prompts,
             ServerChange::Resources => filter.resources,
-            // The URI may be that of a part of the resource.
-            ServerChange::Resource(uri) => filter.uris.iter().any(|own| uri.starts_with(own)),
+            ServerChange::Resource(uri) => filter.uris.iter().any(|own| is_part_of(uri, own)),
             ServerChange::Task(_) => false,
         };
         let changes = &mut self.waiting.lock().changes;
@@ -202,5 +208,19 @@ fn offered(server: &ServerInfo, filter: &Filter) -> Filter {
             false => Vec::new(),
         },
         tasks: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_part_of;
+
+    #[test]
+    fn update_of_a_part_is_an_update_of_the_resource() {
+        for part in ["file:///a", "file:///a/b", "file:///a#b"] {
+            assert!(is_part_of(part, "file:///a"), "{part}");
+        }
+        assert!(is_part_of("file:///a/b", "file:///a/"));
+        assert!(!is_part_of("file:///ab", "file:///a"));
     }
 }

@@ -30,9 +30,11 @@ pub(super) struct StoredPendingCall {
     state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     task: Option<String>,
+    /// The keys of the asks of a task whose answers were already sent.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     answered: BTreeSet<String>,
-    /// The message of a legacy server's error that requires visits to URLs.
+    /// The message of the error -32042, with which a legacy server rejected the call until the user has opened some
+    /// URLs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by_error: Option<String>,
     /// Whether the next round was sent and its response was lost.
@@ -58,7 +60,7 @@ impl From<StoredPendingCall> for PendingCall {
                 state: stored.state,
             },
         };
-        Self {
+        let mut call = Self {
             origin: CallOrigin {
                 address: stored.address,
                 server: stored.server,
@@ -67,15 +69,15 @@ impl From<StoredPendingCall> for PendingCall {
             call: stored.call,
             call_id: stored.call_id,
             round: stored.round,
-            delivery: if stored.unclear {
-                RoundDelivery::Unknown
-            } else {
-                RoundDelivery::Restored
-            },
+            delivery: RoundDelivery::NotSent,
             asks: stored.asks,
             answers: stored.answers,
             stage,
-        }
+        };
+        // The process that stored a call without open asks may have sent its next round.
+        let may_be_sent = call.task_id().is_none() && call.unanswered().is_empty();
+        call.set_delivery_unknown(stored.unclear || may_be_sent);
+        call
     }
 }
 
@@ -117,6 +119,6 @@ fn check_format<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32
         return Ok(format);
     }
     Err(serde::de::Error::custom(format_args!(
-        "unsupported pending call format {format}: this version reads format {FORMAT}"
+        "unsupported pending call format {format} (this version reads only format {FORMAT}),"
     )))
 }

@@ -28,7 +28,7 @@ use tokio_rustls::rustls;
 use url::Url;
 
 const EVENT_STREAM: &str = "text/event-stream";
-/// Headers that the host cannot set.
+/// Headers that the application cannot set.
 const RESERVED_HEADERS: [HeaderName; 9] = [
     ACCEPT,
     CONNECTION,
@@ -47,7 +47,7 @@ pub(crate) struct HttpLink {
     http: reqwest::Client,
     url: Url,
     authorize: Option<Arc<dyn Authorize>>,
-    /// The headers of the host. Their values are secrets.
+    /// The headers that the application set. Their values are secrets.
     headers: HeaderMap,
     watch: WireObserver,
     limits: ClientLimits,
@@ -88,7 +88,7 @@ impl HttpLink {
         })
     }
 
-    pub(super) fn authorization(&self) -> u64 {
+    pub(super) fn authorization_changes(&self) -> u64 {
         self.authorization.lock().1
     }
 
@@ -132,8 +132,8 @@ impl HttpLink {
         sent.await.map(|_| ())
     }
 
-    /// Posts a message of the HTTP+SSE transport, whose reply arrives on the event stream. The authorization is that of the
-    /// server's URL.
+    /// Posts a message of the HTTP+SSE transport, whose reply arrives on the event stream. The authorization headers
+    /// are made for the server's URL, not for `endpoint`.
     pub(super) async fn post_to(
         &self,
         endpoint: &Url,
@@ -183,7 +183,8 @@ impl HttpLink {
         Ok(is_usable.then_some(response))
     }
 
-    /// Sends a request, and repeats it after authorization, to which the silence timeout does not apply.
+    /// Sends a request. If it is rejected with 401 or 403, authorizes the client and sends it again. The silence
+    /// timeout does not include the time for authorization.
     async fn send(
         &self,
         method: Method,
@@ -192,18 +193,18 @@ impl HttpLink {
         body: String,
         silence: Option<Duration>,
     ) -> LinkResult<reqwest::Response> {
-        let mut previous = 0;
+        let mut rejections = 0;
         loop {
-            let sent = match &self.authorize {
+            let auth_headers = match &self.authorize {
                 Some(authorize) => authorize.headers(&method, &self.url).await?,
                 None => HeaderMap::new(),
             };
-            self.record_authorization(sent.get(AUTHORIZATION));
+            self.record_authorization(auth_headers.get(AUTHORIZATION));
             let request = self.http.request(method.clone(), url.clone());
             let request = request
                 .headers(self.headers.clone())
                 .headers(headers.clone());
-            let request = request.headers(sent.clone());
+            let request = request.headers(auth_headers.clone());
             let request = request.body(body.clone()).send();
             let sending = async { request.await.map_err(|error| self.send_error(error)) };
             let response = match silence {
@@ -222,15 +223,15 @@ impl HttpLink {
             };
             let rejection = RejectedRequest {
                 url: &self.url,
-                sent: &sent,
+                sent: &auth_headers,
                 status,
                 headers: response.headers(),
-                previous,
+                previous: rejections,
             };
             if !authorize.handle_rejection(rejection).await? {
                 return Ok(response);
             }
-            previous += 1;
+            rejections += 1;
         }
     }
 
@@ -256,7 +257,7 @@ impl HttpLink {
     }
 }
 
-/// Checks the headers of the host, and marks their values as secrets.
+/// Checks the headers that the application set, and marks their values as secrets.
 fn host_headers(headers: &[(String, String)]) -> Result<HeaderMap, ErrorKind> {
     let read = |(name, value): &(String, String)| {
         let invalid =
@@ -282,7 +283,7 @@ fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return matches!(error, rustls::Error::InvalidMessage(_));
     }
-    // The source of an I/O error skips the error inside it.
+    // `io::Error::source` returns the source of the inner error, not the inner error itself.
     let inside = error.downcast_ref().and_then(io::Error::get_ref);
     match inside {
         Some(inside) => is_not_tls(inside),

@@ -1,7 +1,9 @@
 //! Calls that the server may or may not have executed.
 
-use crate::support::{FakeServer, Respond, connect};
-use refrain_client::{CallSpec, Client, ErrorKind, PendingCall, RetrySafety};
+use crate::support::{FakeServer, Respond, connect, form};
+use refrain_client::{
+    AskAnswer, AskKind, CallSpec, Client, ErrorKind, PendingCall, RetrySafety, RoundOutcome,
+};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -162,5 +164,28 @@ async fn error_of_a_lost_call_says_that_its_outcome_is_unknown() {
         .call_tool("t", json!({}))
         .await
         .unwrap_err();
+    assert!(!error.is_outcome_unknown(), "{error}");
+}
+
+#[tokio::test]
+async fn rejected_answer_of_a_restored_call_has_a_known_outcome() {
+    let server = start_server(true, |round| match round {
+        1 => Respond::asks(
+            json!({"name": form("Who?", json!({"name": {"type": "string"}}))}),
+            Some("state"),
+        ),
+        _ => Respond::Error(-32602, "requestState is not valid"),
+    })
+    .await;
+    let client = Client::builder().answer_manually([AskKind::Form]);
+    let client = client.connect(&server.url()).await.unwrap();
+    let RoundOutcome::Pending(pending) = client.start(CallSpec::tool("t")).await.unwrap() else {
+        panic!("the tool did not ask");
+    };
+    let mut pending = store_and_load(&pending);
+    let answer = AskAnswer::accept(json!({"name": "Ada"})).unwrap();
+    pending.answer("name", answer).unwrap();
+    assert!(!pending.is_delivery_unknown());
+    let error = client.finish(pending).await.unwrap_err();
     assert!(!error.is_outcome_unknown(), "{error}");
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// The content of a form with a value for each field.
 pub(super) fn fill_in(form: &Form) -> Map<String, Value> {
     let schema = serde_json::from_str(form.json().get()).unwrap_or_default();
-    sample(&schema)
+    example_object(&schema)
 }
 
 /// The answer of a client without a model.
@@ -20,17 +20,17 @@ pub(super) fn no_model() -> SamplingAnswer {
 }
 
 /// An object with a value for each property that has a type or a default. Does not follow references.
-pub(super) fn sample(schema: &Value) -> Map<String, Value> {
+pub(super) fn example_object(schema: &Value) -> Map<String, Value> {
     let Some(properties) = schema["properties"].as_object() else {
         return Map::new();
     };
     properties
         .iter()
-        .filter_map(|(name, schema)| Some((name.clone(), sample_value(schema)?)))
+        .filter_map(|(name, schema)| Some((name.clone(), example_value(schema)?)))
         .collect()
 }
 
-fn sample_value(schema: &Value) -> Option<Value> {
+fn example_value(schema: &Value) -> Option<Value> {
     let candidates = [&schema["default"], &schema["enum"][0], &schema["minimum"]];
     if let Some(value) = candidates.into_iter().find(|value| !value.is_null()) {
         return Some(value.clone());
@@ -39,7 +39,7 @@ fn sample_value(schema: &Value) -> Option<Value> {
         "string" => Some("something".into()),
         "integer" | "number" => Some(1.into()),
         "boolean" => Some(true.into()),
-        "object" => Some(sample(schema).into()),
+        "object" => Some(example_object(schema).into()),
         _ => None,
     }
 }
@@ -62,6 +62,6 @@ mod tests {
             },
         });
         let filled = json!({"sure": true, "colour": "red", "size": 3, "name": "Ada"});
-        assert_eq!(Value::Object(sample(&schema)), filled);
+        assert_eq!(Value::Object(example_object(&schema)), filled);
     }
 }

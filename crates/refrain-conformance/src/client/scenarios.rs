@@ -1,7 +1,7 @@
 //! The client's requests in each scenario. The suite's server checks them.
 
 use super::ClientError;
-use super::answers::sample;
+use super::answers::example_object;
 use refrain_client::wire::ToolInfo;
 use refrain_client::{AsSent, Client};
 use serde::Deserialize;
@@ -50,7 +50,7 @@ pub(super) async fn custom_headers(client: &Client, context: Value) -> Result<()
 /// Generates arguments for tools whose schemas have remote references, which must not be fetched.
 pub(super) async fn schema_refs(client: &Client) -> Result<(), ClientError> {
     for tool in client.tools().await? {
-        sample(&tool.input_schema);
+        example_object(&tool.input_schema);
     }
     Ok(())
 }
@@ -78,7 +78,12 @@ pub(super) async fn request_state(client: &Client) -> Result<(), ClientError> {
 /// Calls every tool with generated arguments.
 pub(super) async fn call_all(client: &Client) -> Result<(), ClientError> {
     for tool in client.tools().await? {
-        call(client, &tool.name, sample(&tool.input_schema).into()).await?;
+        call(
+            client,
+            &tool.name,
+            example_object(&tool.input_schema).into(),
+        )
+        .await?;
     }
     Ok(())
 }

@@ -17,7 +17,8 @@ impl Cx {
         &self.shared.env.principal
     }
 
-    /// Returns the account that limits count this call for: the principal, or the address of an anonymous caller.
+    /// Returns the account under which this call is counted for limits: the principal, or the address of an anonymous
+    /// caller.
     ///
     /// ```
     /// # use refrain::prelude::*;

@@ -54,8 +54,9 @@ pub(super) fn is_driving_any() -> bool {
     DRIVING.get() != 0
 }
 
-/// Unwinds a spawned task that outlived its flow, without a panic message, so that the code after its await does not
-/// run. Inside the driver this does nothing, since the handler is about to be dropped.
+/// Unwinds a Tokio task that a handler spawned and that outlived the flow, without a panic message, so that the code
+/// after the task's await of a `Cx` operation does not run. Inside the driver this does nothing, since the handler is
+/// about to be dropped.
 pub(super) fn unwind_task(shared: &Arc<Shared>) {
     if !is_driving(shared) && cfg!(panic = "unwind") && !std::thread::panicking() {
         std::panic::resume_unwind(Box::new("the call of this task has ended"));

@@ -3,11 +3,11 @@
 //! They come from another address than the other clients, because limits apply to each address.
 
 use super::check::FIRST_CALL;
-use super::{PURPOSE, Soak};
+use super::{RANDOM_STREAM, Soak};
 use crate::client::TaskEnd;
 use crate::error::CrashError;
 use crate::plan::TaskPlan;
-use crate::random::{about, millis_below, stream};
+use crate::random::{about, millis_below, random_stream};
 use crate::worker::{CALL_TOOL, LIVE_TOOL, RESOURCE};
 use fastrand::Rng;
 use refrain_testkit::net::{Request, legacy};
@@ -28,7 +28,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The longest time for which an attack holds its connection, in milliseconds.
 const HOLD: u64 = 3000;
 const RESPONSE: Duration = Duration::from_secs(30);
-/// The hostile calls stop at their first ask, so they have no effect.
+/// The number of all hostile calls, which no other call has. They stop at their first ask, so no effect has this
+/// number.
 const NUMBER: u32 = FIRST_CALL - 1;
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// More than `limits.json_values`.
@@ -101,7 +102,7 @@ pub(super) fn start(soak: &Arc<Soak>, clients: &mut JoinSet<Result<Vec<TaskEnd>,
 }
 
 async fn attack_all(soak: &Soak, number: u64) {
-    let mut random = stream(soak.run.seed, PURPOSE ^ ((number + 5000) << 32));
+    let mut random = random_stream(soak.run.seed, RANDOM_STREAM ^ ((number + 5000) << 32));
     let mut turn = number as usize * ATTACKS.len() / CLIENTS as usize;
     while !soak.is_over() {
         let addresses = soak.run.fleet.addresses();

@@ -3,12 +3,12 @@
 //! Each user makes one call at a time and pauses between calls, which bounds the load.
 
 use super::check::{AFTER_KILL, CallEnd, CallHome, CallOutcome};
-use super::{PURPOSE, Soak};
+use super::{RANDOM_STREAM, Soak};
 use crate::client::{TaskClient, TaskEnd};
 use crate::clock::micros;
 use crate::error::CrashError;
 use crate::plan::{Effect, TaskPlan};
-use crate::random::{about, millis_below, percent, stream};
+use crate::random::{about, millis_below, percent, random_stream};
 use crate::worker::{CALL_TOOL, LIVE_TOOL, RESOURCE};
 use fastrand::Rng;
 use parking_lot::Mutex;
@@ -71,7 +71,7 @@ struct User {
 
 impl User {
     fn new(soak: &Arc<Soak>, number: u64) -> Self {
-        let random = stream(soak.run.seed, PURPOSE ^ ((number + 1) << 32));
+        let random = random_stream(soak.run.seed, RANDOM_STREAM ^ ((number + 1) << 32));
         Self {
             soak: soak.clone(),
             random: Arc::new(Mutex::new(random)),

@@ -1,4 +1,4 @@
-//! Calls of backends that speak 2026-07-28 over HTTP.
+//! Calls to backends that speak 2026-07-28 over HTTP.
 //!
 //! The value of each step is the pending call with the backend's request state, so any gateway can send the next round.
 
@@ -91,7 +91,7 @@ pub(super) async fn run(
             BackendRound::Pending(next) => *next,
         };
         if next.task_id().is_some() {
-            // The caller gets a handle too, if its client supports tasks.
+            // The caller's call becomes a task too, if its client supports tasks.
             cx.detach().await?;
         }
         answer(&asks, &mut next).await?;
@@ -129,7 +129,7 @@ async fn send_next(
     send(target, client, next).await
 }
 
-/// Sends one round to the backend. If the backend has made the call a task, waits until the task asks or ends.
+/// Sends one round to the backend. If an earlier round made the call a task, polls until the task asks or ends.
 async fn send(
     target: &ProxiedTarget,
     client: &Client,
@@ -137,7 +137,7 @@ async fn send(
 ) -> Result<BackendRound> {
     let backend = &*target.backend;
     let is_task = pending.task_id().is_some();
-    // A repeatable call goes on with the same task when its round runs again.
+    // The task of a repeatable call is not cancelled: if the round runs again, it continues with this task.
     let task = pending.task_id().filter(|_| !target.is_repeatable);
     let mut task = task.map(|id| TaskGuard::new(client, id));
     loop {

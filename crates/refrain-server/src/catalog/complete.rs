@@ -26,7 +26,7 @@ pub struct CompletionInput {
     pub arguments: BTreeMap<String, String>,
     /// The authenticated caller.
     pub principal: Principal,
-    /// The account that limits count the caller under. See [`Principal::account`].
+    /// The account under which the caller is counted for limits. See [`Principal::account`].
     pub account: Principal,
 }
 

@@ -11,7 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Control frames that a client may send at once, and per second.
 const BURST: f64 = 20_000.0;
 const PER_SECOND: f64 = 1_000.0;
-/// Bytes of responses for which a client may send a further control frame: it announces room for more of them.
+/// For each of this many bytes of responses, a client may send one more control frame, because it needs WINDOW_UPDATE
+/// frames to receive more bytes.
 const BYTES_PER_FRAME: f64 = 1024.0;
 
 const PREFACE_LENGTH: usize = 24;
@@ -81,7 +82,7 @@ impl Default for FrameReader {
 }
 
 impl FrameReader {
-    /// The number of frames without data and headers whose header ends in these bytes.
+    /// Counts the frames whose frame header ends in these bytes, except DATA and HEADERS frames.
     fn control_frames(&mut self, mut bytes: &[u8]) -> u32 {
         let mut count = 0;
         while !bytes.is_empty() {

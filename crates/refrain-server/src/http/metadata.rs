@@ -63,8 +63,8 @@ impl MetadataService {
         response
     }
 
-    /// Whether the metadata is served at this path. `/mcp` is always included: behind a proxy, the public path of the
-    /// resource may differ.
+    /// Whether the metadata is served at this path. The well-known path followed by `/mcp` is always included, because
+    /// behind a proxy the public path of the resource may differ.
     pub(super) fn matches(&self, path: &str) -> bool {
         let is_default = path.strip_prefix(WELL_KNOWN) == Some("/mcp");
         is_default || self.paths().any(|served| served == path)

@@ -6,7 +6,7 @@ use crate::legacy::lost_call;
 use crate::live::{call_gone, receiver_unreachable};
 use crate::metrics::{LiveCallEvent, Refusal};
 use crate::relay::{
-    Holder, LastEvent, PendingRelay, Receiver, RelayAuthError, RelayClaims, RelayError,
+    Holder, LastEvent, PendingRelay, RelayAuthError, RelayClaims, RelayDestination, RelayError,
     RelayPurpose, RelayRequest, RelayStream, is_stream,
 };
 use crate::response::Disposition;
@@ -96,7 +96,7 @@ impl HttpService {
                 if next_peers.is_empty() {
                     return Err(caller);
                 }
-                to = Receiver::Peer(next_peers.remove(0));
+                to = RelayDestination::Peer(next_peers.remove(0));
                 continue;
             }
             let (event, reply) = relay_failure(&to, &purpose, &error);
@@ -121,7 +121,7 @@ impl HttpService {
     /// Relays a request of a legacy session. Returns `None` if the holder is gone and it must be served here.
     pub(super) async fn relay_session(
         &self,
-        holder: &Receiver,
+        holder: &RelayDestination,
         id: Option<Id<'_>>,
         request: RelayRequest<'_>,
     ) -> Option<Response<Body>> {
@@ -145,7 +145,7 @@ impl HttpService {
 
     /// The last event of an interrupted stream of a legacy session: a "call lost" error if the holder is gone. Otherwise
     /// the client can resume the stream.
-    fn legacy_last_event(&self, holder: &Receiver, id: Option<Id<'_>>) -> LastEvent {
+    fn legacy_last_event(&self, holder: &RelayDestination, id: Option<Id<'_>>) -> LastEvent {
         let (relay, holder) = (self.server.0.relay.clone(), holder.clone());
         let id = id.map(|id| id.as_json().to_owned());
         Box::new(move |error| {
@@ -165,7 +165,7 @@ impl HttpService {
 
     async fn relay(
         &self,
-        to: &Receiver,
+        to: &RelayDestination,
         request: &RelayRequest<'_>,
         last: LastEvent,
     ) -> Result<Response<Body>, RelayError> {
@@ -199,7 +199,7 @@ impl HttpService {
 
 /// The metrics label and the reply for a call that could not be relayed.
 fn relay_failure(
-    to: &Receiver,
+    to: &RelayDestination,
     purpose: &RelayPurpose,
     error: &RelayError,
 ) -> (LiveCallEvent, Reply) {
@@ -219,7 +219,7 @@ fn relay_failure(
 }
 
 /// The last event of an interrupted stream of a call: an error.
-fn last_event(id: Option<Id<'_>>, from: Receiver) -> LastEvent {
+fn last_event(id: Option<Id<'_>>, from: RelayDestination) -> LastEvent {
     let id = id.map(|id| id.as_json().to_owned());
     Box::new(move |error| {
         let mut out = Vec::with_capacity(256);

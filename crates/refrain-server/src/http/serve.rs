@@ -48,8 +48,8 @@ impl Mount {
 /// Serves HTTP until `shutdown` resolves, then drains.
 ///
 /// Draining first makes `/readyz` return 503 and moves flows to other instances at their checkpoints. After
-/// `drain_grace` no connection is accepted, unless live calls need answers. Open connections are closed after their next
-/// response, or after another quarter of that time.
+/// `drain_grace` no connection is accepted, unless live calls need answers. Open connections are closed after their
+/// next response, or after a further `drain_grace / 4`.
 ///
 /// Running calls have `drain_time` to finish. Live calls that have no answer by then end with an error.
 ///
@@ -79,7 +79,7 @@ pub(crate) async fn serve_with(
     let mut shutdown = std::pin::pin!(shutdown);
     let grace = tokio::time::sleep(Duration::ZERO);
     let mut grace = std::pin::pin!(grace);
-    // Not `is_draining`: the application may drain the server without stopping to serve.
+    // Not `is_draining`: the application may drain the server and continue to serve.
     let mut stopping = false;
     loop {
         tokio::select! {

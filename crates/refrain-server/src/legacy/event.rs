@@ -1,15 +1,16 @@
 //! Event ids.
 //!
 //! ```text
-//! instance 16 ‖ - ‖ stream ‖ - ‖ sequence ‖ - ‖ purpose
+//! instance (16 characters) ‖ - ‖ stream ‖ - ‖ sequence ‖ - ‖ purpose
 //! ```
 //!
 //! The purpose tells other instances what the stream is for: `l` for notifications of the session, `c` followed by the
-//! base64url of the request id for a call. It is not sealed, because a forged id affects only its client. It is omitted for
+//! base64url of the request id for a call. It is not sealed, because a forged id affects only the client that sends it.
+//! It is omitted for
 //! batches, for calls with long ids, and for replies, which are the last events of their streams.
 //!
-//! The session id does not name an instance that took the session over, so event ids of its calls end with `.` and the
-//! sealed holder.
+//! The session id names the first holder of the session. If another instance took the session over, event ids of the
+//! calls that run there end with `.` and the sealed name of that instance.
 
 use super::RequestId;
 use base64::Engine;

@@ -99,7 +99,7 @@ impl LegacyExchange {
         keys.iter().filter_map(|key| self.withdraw(key)).collect()
     }
 
-    /// Serializes the reply to a request of this method. Without an id, only errors are written.
+    /// Serializes the reply to a request with the MCP method `method`. Without an id, only errors are written.
     pub(crate) fn write_reply(
         &self,
         out: &mut Vec<u8>,

@@ -1,11 +1,11 @@
 //! Errors for requests whose live call is not parked on this instance.
 
-use crate::relay::{Receiver, RelayError};
+use crate::relay::{RelayDestination, RelayError};
 use refrain_core::limited_event;
 use refrain_wire::RpcError;
 
 /// The error when the instance that must run a request does not respond.
-pub(crate) fn receiver_unreachable(receiver: &Receiver, error: &RelayError) -> RpcError {
+pub(crate) fn receiver_unreachable(receiver: &RelayDestination, error: &RelayError) -> RpcError {
     limited_event!(WARN, %receiver, %error, "relay failed");
     let effect = match error.is_gone() {
         true => "this request had no effect",

@@ -120,7 +120,7 @@ pub(crate) enum LiveCallEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Refusal {
-    /// A connection over the limit, closed without a response, or a stream of HTTP/2 over it (503).
+    /// A connection over the limit, closed without a response, or an HTTP/2 stream over the limit (503).
     Connections,
     /// `Host` or `Origin` is not allowed (403).
     Host,
@@ -147,11 +147,12 @@ pub(crate) enum Refusal {
     /// A header is missing or differs from the body (-32020).
     HeaderMismatch,
     UnsupportedVersion,
-    /// No permit for a body, or for a request that is not a call (503). Calls are counted as rounds.
+    /// No permit for a body, or for a request that is not a call (503). A call without a permit is counted as
+    /// `RoundLabel::Busy` instead.
     Busy,
     /// Unknown or expired session (404), or a missing session id (400).
     Session,
-    /// The holder cannot be reached, or this process is not it (400, 503, 421).
+    /// The holder cannot be reached, or a relayed request is for another process (400, 503, 421).
     Elsewhere,
 }
 

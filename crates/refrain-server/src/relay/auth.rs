@@ -3,7 +3,7 @@
 //! All instances share the keys, so the receiver does not authenticate the caller again. A header is valid for one
 //! instance and one request, for 30 seconds plus the clock skew.
 
-use super::{LAST_EVENT, Receiver, RelayRequest, SESSION};
+use super::{LAST_EVENT, RelayDestination, RelayRequest, SESSION};
 use crate::auth::{Caller, Scopes};
 use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine;
@@ -42,7 +42,7 @@ pub(crate) enum RelayAuthError {
 
 impl RelayClaims {
     pub(super) fn new(
-        to: &Receiver,
+        to: &RelayDestination,
         request: &RelayRequest<'_>,
         sent: &HeaderMap,
         source: &dyn Source,

@@ -66,14 +66,14 @@ pub(super) fn check_url(url: &str) -> Result<(), HttpUrlError> {
 
 /// The receiver of a relayed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Receiver {
+pub(crate) enum RelayDestination {
     /// The process that holds a call, a session or the state of a handle.
     Holder(Holder),
     /// Any process at the URL of a peer.
     Peer(Arc<str>),
 }
 
-impl Receiver {
+impl RelayDestination {
     pub(super) fn url(&self) -> &str {
         match self {
             Self::Holder(holder) => holder.url.as_deref().unwrap_or_default(),
@@ -100,13 +100,13 @@ impl Receiver {
     }
 }
 
-impl From<Holder> for Receiver {
+impl From<Holder> for RelayDestination {
     fn from(holder: Holder) -> Self {
         Self::Holder(holder)
     }
 }
 
-impl fmt::Display for Receiver {
+impl fmt::Display for RelayDestination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Holder(holder) => holder.fmt(f),

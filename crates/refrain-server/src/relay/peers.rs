@@ -1,4 +1,4 @@
-//! The configured instances, ordered by caller (rendezvous hashing).
+//! The configured instances, in an order of preference that differs for each caller (rendezvous hashing).
 //!
 //! All instances compute the same order from the same URLs. If an instance is added or removed, only the callers that it
 //! gains or loses move.

@@ -6,7 +6,7 @@ use super::start::OpenedFlow;
 use super::{RoundRejection, TokenSource};
 use crate::live::{call_gone, held_elsewhere};
 use crate::metrics::LiveCallEvent;
-use crate::relay::{Holder, PendingRelay, Receiver, RelayPurpose};
+use crate::relay::{Holder, PendingRelay, RelayDestination, RelayPurpose};
 use refrain_core::{OpenError, Sealer, Snapshot, Start, limited_event};
 use refrain_wire::{Capability, RpcError};
 
@@ -32,7 +32,7 @@ impl<'a> AdmittedCall<'a> {
         if let Some(token) = state.filter(|token| Sealer::is_live_token(token)) {
             return self.open_live(token);
         }
-        if let Some((to, purpose)) = self.receiver()? {
+        if let Some((to, purpose)) = self.relay_destination()? {
             return Ok(self.relay(to, purpose));
         }
         match state {
@@ -41,7 +41,7 @@ impl<'a> AdmittedCall<'a> {
         }
     }
 
-    fn relay(self, to: Receiver, purpose: RelayPurpose) -> OpenedCall<'a> {
+    fn relay(self, to: RelayDestination, purpose: RelayPurpose) -> OpenedCall<'a> {
         OpenedCall::Relay(Box::new(PendingRelay {
             permit: Some(self.permit),
             to,
@@ -98,7 +98,7 @@ impl<'a> AdmittedCall<'a> {
             Some(holder) if rounds.relay.can_reach(&holder) => {
                 return Ok(self.relay(holder.into(), RelayPurpose::Held));
             }
-            // An earlier process at this instance's URL held the call.
+            // Not reachable although it has a URL, so the URL is this instance's: an earlier process held the call.
             Some(holder) if holder.url.is_some() => {
                 rounds.services.metrics.live(LiveCallEvent::Gone);
                 return Err(call_gone().into());

@@ -4,7 +4,7 @@ use super::admit::{AdmittedCall, invalid_arguments};
 use super::{Home, RoundRejection};
 use crate::catalog::Pin;
 use crate::handles::HandleError;
-use crate::relay::{Receiver, RelayPurpose};
+use crate::relay::{RelayDestination, RelayPurpose};
 use refrain_wire::{Reply, ToolResult};
 use serde_json::Value;
 
@@ -16,7 +16,9 @@ pub(crate) fn state_lost() -> Reply {
 impl AdmittedCall<'_> {
     /// The other instance that must run the call. `None`: this instance may run it.
     #[inline]
-    pub(super) fn receiver(&self) -> Result<Option<(Receiver, RelayPurpose)>, RoundRejection> {
+    pub(super) fn relay_destination(
+        &self,
+    ) -> Result<Option<(RelayDestination, RelayPurpose)>, RoundRejection> {
         let (rounds, principal) = (self.rounds, &self.caller.principal);
         // A legacy session keeps its calls on its holder.
         let can_relay = self.can_relay && matches!(self.home, Home::Client);
@@ -25,7 +27,7 @@ impl AdmittedCall<'_> {
             Some(Pin::Caller) if !can_relay => Ok(None),
             Some(Pin::Caller) => {
                 let mut peers = rounds.relay.peers_before_own(principal).into_iter();
-                let first = peers.next().map(Receiver::Peer);
+                let first = peers.next().map(RelayDestination::Peer);
                 Ok(first.map(|first| (first, RelayPurpose::Caller(peers.collect()))))
             }
             Some(Pin::Handle(argument)) => {

@@ -66,11 +66,11 @@ pub(super) async fn one_of_many_concurrent_begins_is_fresh(store: Subject) {
     // At first there is no record, then an expired one.
     for keep in [keep(1_000, 2_000), keep(3_000, 4_000)] {
         let begin = async |store: Subject, key, keep| store.begin(&key, keep).await;
-        let begin = store.concurrently(|store, _| begin(store, key.clone(), keep));
-        let begun = begin.await;
-        let fresh = begun.iter().filter(|begun| **begun == RecordState::Fresh);
+        let attempts = store.concurrently(|store, _| begin(store, key.clone(), keep));
+        let states = attempts.await;
+        let fresh = states.iter().filter(|state| **state == RecordState::Fresh);
         assert_eq!(fresh.count(), 1);
-        let begun = begun.iter().filter(|begun| **begun == RecordState::Begun);
+        let begun = states.iter().filter(|state| **state == RecordState::Begun);
         assert_eq!(begun.count(), 7);
     }
 }

@@ -37,7 +37,8 @@ pub(super) fn raw_id(message: &str) -> Option<&RawValue> {
     members.raw("id").ok()?
 }
 
-/// Serializes a translation of the message `from` with the raw id of `from`. Parsing the id would round numbers beyond
+/// Serializes `message`, which is a translation of the text `from`. The id is copied from `from` unchanged. Parsing the
+/// id would round numbers beyond
 /// 64 bits and change `-0`.
 pub(super) fn to_message(mut message: Object, from: &str) -> String {
     match (message.get("id").map(Value::to_string), raw_id(from)) {
