@@ -69,6 +69,8 @@ enum RoundDelivery {
     NotSent,
     /// The round was sent, and its response was lost.
     Unknown,
+    /// The call was loaded from storage without open asks, so the process that stored it may have sent its next round.
+    Restored,
 }
 
 #[derive(Clone)]
@@ -157,7 +159,7 @@ impl PendingCall {
     /// Whether the server may already have executed the next round: it was sent, and its response was lost. Also true for
     /// a call that was loaded from storage without open asks.
     pub fn is_delivery_unknown(&self) -> bool {
-        self.delivery == RoundDelivery::Unknown
+        self.delivery != RoundDelivery::NotSent
     }
 
     pub(crate) fn set_delivery_unknown(&mut self, unknown: bool) {

@@ -74,9 +74,11 @@ impl From<StoredPendingCall> for PendingCall {
             answers: stored.answers,
             stage,
         };
-        // The process that stored a call without open asks may have sent its next round.
-        let may_be_sent = call.task_id().is_none() && call.unanswered().is_empty();
-        call.set_delivery_unknown(stored.unclear || may_be_sent);
+        if stored.unclear {
+            call.delivery = RoundDelivery::Unknown;
+        } else if call.task_id().is_none() && call.unanswered().is_empty() {
+            call.delivery = RoundDelivery::Restored;
+        }
         call
     }
 }
