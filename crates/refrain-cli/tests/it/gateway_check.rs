@@ -4,8 +4,7 @@ use crate::support::{BackendLedger, Files, Output, refrain};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-const BROKEN: &str =
-    "backend broken: python3 exited before it responded (exit status: 1): the backend is broken";
+const BROKEN: &str = r#"backend "broken": python3 exited before it responded (exit status: 1): the backend is broken"#;
 
 /// A configuration with one backend that has rules, and optionally one that does not start.
 fn config(files: &Files, with_broken: bool) -> PathBuf {
@@ -113,7 +112,7 @@ fn backend_that_does_not_start_fails_the_check() {
     assert_eq!(lines[0], "broken");
     assert_eq!(lines[1], format!("  error: {BROKEN}"));
     assert!(
-        lines[2].starts_with("  hint: run its command with"),
+        lines[2].starts_with("  hint: to see the cause"),
         "{output:?}"
     );
     assert!(
