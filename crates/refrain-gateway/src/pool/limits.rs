@@ -86,6 +86,8 @@ pub(crate) enum LimitReached {
 pub(crate) struct Slot {
     limits: Arc<ConnectionLimits>,
     backend: String,
+    /// The number of connections that the backend may have.
+    backend_limit: usize,
     /// The account that it counts for. `None` for a connection without an owner.
     account: Mutex<Option<Principal>>,
 }
@@ -163,33 +165,45 @@ impl ConnectionLimits {
         }
     }
 
+    /// Checks whether an account may have another connection to a backend with this limit. `counted`: the number of free
+    /// slots that count as used.
+    fn check(
+        &self,
+        counts: &Counts,
+        (backend, limit): (&str, usize),
+        account: Option<&Principal>,
+        counted: usize,
+    ) -> Result<(), LimitReached> {
+        let own = count_of(&counts.callers, account);
+        if account.is_some() && own >= self.each {
+            return Err(LimitReached::Caller);
+        }
+        if account.is_some_and(|account| counts.has_abandoned_many(account)) {
+            return Err(LimitReached::Abandoned);
+        }
+        let used = counts.backends.get(backend);
+        let (used, own_used) = used.map_or((0, 0), |used| {
+            (used.total, count_of(&used.callers, account))
+        });
+        if !self.has_share(own_used, used - counted.min(used), limit) {
+            return Err(LimitReached::Backend);
+        }
+        match self.has_share(own, counts.total - counted, self.total) {
+            true => Ok(()),
+            false => Err(LimitReached::Total),
+        }
+    }
+
     pub(crate) fn try_acquire(
         self: &Arc<Self>,
         backend: &BackendSpec,
         account: Option<&Principal>,
     ) -> Result<Slot, LimitReached> {
         let mut counts = self.counts.lock();
-        if let Some(account) = account
-            && counts.callers.get(account).copied().unwrap_or(0) >= self.each
-        {
-            return Err(LimitReached::Caller);
-        }
-        if account.is_some_and(|account| counts.has_abandoned_many(account)) {
-            return Err(LimitReached::Abandoned);
-        }
-        let used = counts.backends.get(&backend.name);
-        let (used, own) = used.map_or((0, 0), |used| {
-            (used.total, count_of(&used.callers, account))
-        });
-        if !self.has_share(own, used, backend.connections) {
-            return Err(LimitReached::Backend);
-        }
         if counts.closing >= self.total {
             return Err(LimitReached::Closing);
         }
-        if !self.has_share(count_of(&counts.callers, account), counts.total, self.total) {
-            return Err(LimitReached::Total);
-        }
+        self.check(&counts, (&backend.name, backend.connections), account, 0)?;
         counts.total += 1;
         let of_backend = counts.backends.entry(backend.name.clone()).or_default();
         of_backend.total += 1;
@@ -199,6 +213,7 @@ impl ConnectionLimits {
         Ok(Slot {
             limits: self.clone(),
             backend: backend.name.clone(),
+            backend_limit: backend.connections,
             account: Mutex::new(account.cloned()),
         })
     }
@@ -259,10 +274,12 @@ impl Slot {
         if current.as_ref() == Some(account) {
             return true;
         }
-        if current.is_none() && counts.has_abandoned_many(account) {
-            return false;
-        }
-        if count_of(&counts.callers, Some(account)) >= self.limits.each {
+        let backend = (&*self.backend, self.backend_limit);
+        if self
+            .limits
+            .check(&counts, backend, Some(account), 1)
+            .is_err()
+        {
             return false;
         }
         counts.add(&self.backend, Some(account));

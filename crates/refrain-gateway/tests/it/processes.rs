@@ -15,6 +15,7 @@ use refrain_testkit::net::{Request, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 
 /// The id of the process that serves a call, and the number of its calls.
 async fn process(client: &Client) -> (u64, u64) {
@@ -233,6 +234,33 @@ async fn sessions_of_one_caller_leave_connections_to_others() {
     let session = json!({"session": open(&bob).await});
     let found = text(&bob, "process", session).await;
     assert!(found.contains("\"calls\": 1"), "{found}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn waiting_calls_of_one_caller_leave_connections_to_others() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        connections: 8,
+        queue_seconds: 1,
+        ..backend(&ledger)
+    };
+    let running = start_for_two(&GatewayConfig::single("tested", backend)).await;
+    let alice = running.client_of("alice").await;
+    let starting = (0..10).map(|number| {
+        let subject = json!({"subject": format!("cup {number}")});
+        let call =
+            CallSpec::tool("ask").with_arguments(subject.as_object().cloned().expect("an object"));
+        alice.start(call)
+    });
+    let started = join_all(starting.map(|call| timeout(Duration::from_secs(5), call))).await;
+    let waiting = started
+        .iter()
+        .filter(|call| matches!(call, Ok(Ok(_))))
+        .count();
+    assert!((2..=4).contains(&waiting), "{waiting} of 8");
+    let bob = running.client_of("bob").await;
+    assert_eq!(text(&bob, "echo", json!({"text": "hi"})).await, "hi");
     running.stop().await;
 }
 
