@@ -21,7 +21,7 @@ const ROUND_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// The lists of a backend, as it sent them.
 #[derive(Default)]
-pub(crate) struct Listing {
+pub(crate) struct BackendLists {
     pub(crate) tools: Vec<AsSent<ToolInfo>>,
     pub(crate) prompts: Vec<AsSent<PromptInfo>>,
     pub(crate) resources: Vec<AsSent<ResourceInfo>>,
@@ -78,7 +78,7 @@ pub(crate) struct OfferedNames {
 /// The arguments of a call, which the backend checks.
 type Arguments = Map<String, Value>;
 
-impl Listing {
+impl BackendLists {
     /// Lists everything that the backend declares.
     pub(crate) async fn read(backend: &BackendSpec, client: &Client) -> Result<Self, Error> {
         let declared = &client.server().capabilities;
@@ -208,12 +208,12 @@ impl OfferedNames {
 /// How each tool of a backend is offered. `plain` is the list for clients that answer no asks.
 pub(crate) fn describe_tools(
     backend: &Arc<Backend>,
-    listing: &Listing,
-    plain: Option<&Listing>,
+    listing: &BackendLists,
+    plain: Option<&BackendLists>,
 ) -> Vec<ToolReport> {
     let spec = &*backend.spec;
     let none = ToolTable::default();
-    let is_in = |list: &Listing, name: &str| list.tools.iter().any(|tool| tool.name == name);
+    let is_in = |list: &BackendLists, name: &str| list.tools.iter().any(|tool| tool.name == name);
     let tools = listing.tools.iter().map(|tool| {
         let rules = spec.tools.get(&tool.name).unwrap_or(&none);
         let home = match home(spec, rules, tool) {

@@ -312,7 +312,7 @@ async fn access_tokens_come_from_a_file_or_the_environment() {
     let instance = Serve::new().tokens(&tokens).start().await;
     let url = instance.url();
     let right = files.write("right", &format!("{SECRET}\n"));
-    let wrong = files.write("wrong", "secret-of-nobody\n");
+    let wrong = files.write("wrong", "unknown-secret-1\n");
     let broken = files.write("broken", "two words\n");
     let call = ["call", &url, "echo", "text=x", "--trace=9"];
 
@@ -332,7 +332,7 @@ async fn access_tokens_come_from_a_file_or_the_environment() {
         "hint: get a new token, and put it into the file of --bearer-file or into $REFRAIN_TOKEN\n",
     ];
     assert_says(&output, 5, &rejected);
-    assert!(!output.err.contains("secret-of-nobody"), "{output:?}");
+    assert!(!output.err.contains("unknown-secret-1"), "{output:?}");
     let output = run([&call[..], &["--bearer-file", &file(&broken)]].concat()).await;
     assert_says(&output, 2, &["visible ASCII"]);
     let output = run([&call[..], &["--bearer-file", "/nowhere"]].concat()).await;
