@@ -27,6 +27,18 @@ async fn result_is_printed_as_text_or_json() {
 }
 
 #[tokio::test]
+async fn plain_http_needs_no_certificate_authorities() {
+    let instance = Serve::new().start().await;
+    let call = |url: String| async move {
+        let call = ["call", &url, "echo", "text=hello"];
+        with_env("SSL_CERT_FILE", "/nowhere", &call).await
+    };
+    assert_prints(&call(instance.url()).await, "Echo: hello\n");
+    let https = call("https://127.0.0.1:1/mcp".to_owned()).await;
+    assert!(https.err.contains("No CA certificates"), "{https:?}");
+}
+
+#[tokio::test]
 async fn arguments_are_pairs_an_object_or_standard_input() {
     let instance = Serve::new().start().await;
     let url = instance.url();
