@@ -9,7 +9,7 @@ fn completions_of_every_shell_name_all_commands() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let output = refrain(["completions", shell]);
         assert!(output.ok, "{output:?}");
-        for name in ["call", "gateway", "demo", "serve", "--bearer-file"] {
+        for name in ["call", "gateway", "demo", "serve", "bearer-file"] {
             assert!(output.out.contains(name), "{shell}: no {name}");
         }
     }
