@@ -8,7 +8,7 @@ mod style;
 mod terminal;
 
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use refrain_app::App;
 use refrain_demo_tools::{Ledger, LedgerError, drafts, server};
 use std::path::PathBuf;
@@ -57,6 +57,7 @@ fn app() -> App<ToolFlags> {
         Ok(server(flags.ledger()?, flags.accounts))
     })
     .with_drafts(|flags, draft| Ok(drafts::server(draft, flags.ledger()?, flags.accounts)))
+    .command_line(Cli::command)
 }
 
 fn main() -> ExitCode {

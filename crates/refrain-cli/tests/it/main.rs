@@ -22,6 +22,7 @@ mod postgres;
 mod relay;
 mod rolling_restart;
 mod shedding;
+mod shell_files;
 mod spawned;
 mod stdio;
 mod store;

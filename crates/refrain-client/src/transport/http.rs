@@ -57,26 +57,19 @@ pub(crate) struct HttpLink {
 
 impl HttpLink {
     pub(crate) fn new(url: Url, setup: &ClientBuilder) -> Result<Self, ErrorKind> {
-        // Tokens and answers must not be sent to another server.
-        let same_origin = redirect::Policy::custom(|attempt| {
-            let first = attempt.previous().first();
-            let is_same = first.is_some_and(|first| first.origin() == attempt.url().origin());
-            // Other redirects turn a POST into a GET.
-            let keeps_method = matches!(attempt.status().as_u16(), 307 | 308);
-            if !is_same || !keeps_method || attempt.previous().len() > REDIRECTS_MAX {
-                attempt.stop()
-            } else {
-                attempt.follow()
-            }
-        });
-        let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(same_origin)
-            .build()
-            .map_err(|error| ErrorKind::InvalidAddress {
-                address: url.to_string(),
-                why: cause(&error).to_string(),
-            })?;
+        let builder = || {
+            let builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT);
+            builder.redirect(same_origin())
+        };
+        let http = match builder().build() {
+            // The machine may have no certificate authorities, as some containers. Plain HTTP needs none.
+            Err(_) if url.scheme() == "http" => builder().tls_certs_only([]).build(),
+            http => http,
+        };
+        let http = http.map_err(|error| ErrorKind::InvalidAddress {
+            address: url.to_string(),
+            why: cause(&error).to_string(),
+        })?;
         Ok(Self {
             http,
             url,
@@ -255,6 +248,21 @@ impl HttpLink {
             },
         })
     }
+}
+
+/// Follows redirects to the same origin that keep the method: tokens and answers must not be sent to another server.
+fn same_origin() -> redirect::Policy {
+    redirect::Policy::custom(|attempt| {
+        let first = attempt.previous().first();
+        let is_same = first.is_some_and(|first| first.origin() == attempt.url().origin());
+        // Other redirects turn a POST into a GET.
+        let keeps_method = matches!(attempt.status().as_u16(), 307 | 308);
+        if !is_same || !keeps_method || attempt.previous().len() > REDIRECTS_MAX {
+            attempt.stop()
+        } else {
+            attempt.follow()
+        }
+    })
 }
 
 /// Checks the headers that the application set, and marks their values as secrets.

@@ -1,7 +1,7 @@
 //! Arguments and preset answers of calls.
 
 use super::{assert_prints, assert_says, json, with_env};
-use crate::support::{Files, Serve, program, run, within};
+use crate::support::{Files, Serve, program, run, run_command, within};
 use serde_json::{Value, json};
 use std::process::Stdio;
 use tokio::io::AsyncWriteExt;
@@ -24,6 +24,22 @@ async fn result_is_printed_as_text_or_json() {
         json!([{"type": "text", "text": "Echo: hello"}])
     );
     assert_eq!(json(&whole)["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn plain_http_needs_no_certificate_authorities() {
+    let instance = Serve::new().start().await;
+    let call = |url: String| async move {
+        let mut command = program();
+        command.args(["call", &url, "echo", "text=hello"]);
+        for name in ["SSL_CERT_FILE", "SSL_CERT_DIR"] {
+            command.env(name, "/nowhere");
+        }
+        run_command(command).await
+    };
+    assert_prints(&call(instance.url()).await, "Echo: hello\n");
+    let https = call("https://127.0.0.1:1/mcp".to_owned()).await;
+    assert!(https.err.contains("No CA certificates"), "{https:?}");
 }
 
 #[tokio::test]
