@@ -18,9 +18,8 @@ Exit codes:
   5    not authorized
   130  interrupted";
 
-const TOKEN_HINT: &str =
-    "put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN";
-const SAVED_ADDRESS_TOKEN_HINT: &str = "$REFRAIN_TOKEN is not sent to a saved address: pass --url URL to send it, or pass --bearer-file FILE";
+const TOKEN_HINT: &str = "log in with `refrain login URL` if the server uses OAuth, or put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN";
+const SAVED_ADDRESS_TOKEN_HINT: &str = "$REFRAIN_TOKEN is not sent to a saved address: pass --url URL to send it, or pass --bearer-file FILE, or log in with `refrain login URL`";
 
 /// The printed length of a line of a server's standard error.
 const MAX_SERVER_LINE: usize = 300;
@@ -168,6 +167,9 @@ impl From<&Error> for CommandError {
             ErrorKind::Auth(AuthError::TokenRejected(_)) => command_error.hint(
                 "get a new token, and put it into the file of --bearer-file or into $REFRAIN_TOKEN",
             ),
+            ErrorKind::Auth(AuthError::LoginRequired(server)) => {
+                command_error.hint(format!("log in with `refrain login {server}`"))
+            }
             ErrorKind::InvalidAddress { address, .. }
                 if !address.is_empty() && !address.contains("://") =>
             {
