@@ -68,7 +68,7 @@ pub(crate) enum ClientCommand {
     Resume(Box<call::ResumeOptions>),
     #[command(flatten)]
     List(lists::ListCommand),
-    /// Show a task on a server, wait for it, or cancel it (for clients).
+    /// Show a task at a server, wait for it, or cancel it.
     Task(Box<task::TaskCommandOptions>),
     /// Log in to a server that uses OAuth, in a browser.
     Login(login::LoginOptions),

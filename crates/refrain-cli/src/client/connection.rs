@@ -78,6 +78,9 @@ impl ServerConnection {
             ..answers.limits()
         };
         let mut builder = answerer.register(Client::builder().limits(limits));
+        if !options.json {
+            builder = builder.on_task(stderr::task);
+        }
         if !options.json && io::stderr().is_terminal() {
             builder = builder.on_progress(|progress| stderr::progress(&progress));
         }
@@ -222,7 +225,6 @@ impl ServerConnection {
     }
 
     async fn drive(&mut self, pending: PendingCall, is_own: bool) -> Result<Code, CommandError> {
-        let kind = pending.call().kind();
         let asker = pending.asker();
         let mut stop = None;
         let stopped = async { stop = Some(self.interrupt.wait().await) };
@@ -233,19 +235,14 @@ impl ServerConnection {
         stderr::clear();
         let result = match done {
             Ok(result) => result,
-            Err(error) => return Err(self.interrupted(error, kind, is_own).await),
+            Err(error) => return Err(self.interrupted(error, &asker, is_own).await),
         };
-        output::result(kind, &result, self.json)?;
-        self.check_result(kind, &asker, &result)
-            .map_err(CommandError::reported)
+        output::result(asker.kind, &result, self.json)?;
+        let checked = self.check_result(&asker, &result).await;
+        checked.map_err(CommandError::reported)
     }
 
-    fn check_result(
-        &self,
-        kind: CallKind,
-        asker: &Asker,
-        result: &Value,
-    ) -> Result<Code, CommandError> {
+    async fn check_result(&self, asker: &Asker, result: &Value) -> Result<Code, CommandError> {
         if let Some(saved) = &self.saved {
             saved.remove()?;
         }
@@ -263,14 +260,17 @@ impl ServerConnection {
                 false => error.hint(format!("call again with\n  {}", flags.join(" "))),
             });
         }
-        if kind == CallKind::Tool && output::is_error(result) {
+        if asker.kind == CallKind::Tool && output::is_error(result) {
             let message = format!("the tool {} reported an error", asker.target);
             let error = CommandError::new(Code::Failed, message);
             let text = result["content"][0]["text"].as_str().unwrap_or_default();
-            return Err(match text.starts_with("Invalid arguments") {
-                true => self.with_list_hint(error, kind),
-                false => error,
-            });
+            let is_about_call = ["Invalid arguments", "Unknown tool"];
+            return Err(
+                match is_about_call.iter().any(|start| text.starts_with(start)) {
+                    true => self.with_list_hint(error, asker).await,
+                    false => error,
+                },
+            );
         }
         Ok(Code::Success)
     }

@@ -183,6 +183,10 @@ impl From<&Error> for CommandError {
                 let plain = address.replacen("https://", "http://", 1);
                 command_error.hint(format!("if the server does not use TLS, try {plain}"))
             }
+            ErrorKind::NotHttp { address } => {
+                let secure = address.replacen("http://", "https://", 1);
+                command_error.hint(format!("if the server uses TLS, try {secure}"))
+            }
             ErrorKind::Unreachable { .. } => {
                 command_error.hint("check that the server is running and that the URL is right")
             }

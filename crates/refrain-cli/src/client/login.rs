@@ -39,7 +39,12 @@ pub(crate) struct LoginOptions {
     #[arg(long, value_name = "ID")]
     client_id: Option<String>,
     /// The port of 127.0.0.1 for the redirect from the browser, if the client is registered with one [default: a free port].
-    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
     port: u16,
     /// Only print the page to visit; do not open it.
     #[arg(long)]
@@ -67,14 +72,18 @@ pub(super) async fn login(options: LoginOptions) -> Result<Code, CommandError> {
     let obtained = NewGrant::default();
     let oauth = options.oauth(obtained.clone()).await?;
     let builder = Client::builder().info(own_info()).authorize(oauth);
-    let client = interrupt.unless_stopped(builder.connect(url.as_str())).await?;
+    let client = interrupt
+        .unless_stopped(builder.connect(url.as_str()))
+        .await?;
     client.close().await;
     let Some(grant) = obtained.0.lock().take() else {
         let message = format!("the server at {url} does not ask for a login");
         return Err(CommandError::new(Code::Failed, message));
     };
     logins.write(url, &grant)?;
-    stderr::note(&format!("logged in to {url}; later commands with this URL use the login"));
+    stderr::note(&format!(
+        "logged in to {url}; later commands with this URL use the login"
+    ));
     Ok(Code::Success)
 }
 
@@ -107,13 +116,18 @@ impl LoginOptions {
         if let Some(id) = &self.client_id {
             oauth = oauth.client(RegisteredClient::new(id));
         }
-        oauth.build().map_err(|error| CommandError::usage(error.to_string()))
+        oauth
+            .build()
+            .map_err(|error| CommandError::usage(error.to_string()))
     }
 }
 
 /// Shows the page, and waits for its redirect: to this machine, or pasted by the user.
 async fn visit(loopback: &Loopback, url: &Url, opens: bool) -> Result<Url, BoxError> {
-    stderr::print(&format!("To log in, visit this page:\n\n  {}\n", one_line(url.as_str())));
+    stderr::print(&format!(
+        "To log in, visit this page:\n\n  {}\n",
+        one_line(url.as_str())
+    ));
     if opens && let Err(error) = browser::open(url) {
         stderr::note(&format!("could not start a browser: {error}"));
     }
@@ -136,7 +150,9 @@ async fn pasted_url(redirect_uri: &Url) -> Url {
             (!line.is_empty()).then(|| match Url::parse(line) {
                 Ok(url) if url.as_str().starts_with(redirect_uri.as_str()) => Some(url),
                 _ => {
-                    stderr::warn(&format!("expected an address that starts with {redirect_uri}"));
+                    stderr::warn(&format!(
+                        "expected an address that starts with {redirect_uri}"
+                    ));
                     None
                 }
             })

@@ -7,7 +7,7 @@
 //! unique wire key; a repeated ask gets another key.
 
 use super::driver::Flow;
-use super::reply::{AfterWrite, PendingWrite};
+use super::reply::{AfterWrite, PendingWrite, StatusMessage};
 use super::slot::{Phase, Slot, SlotId};
 use super::state::{FlowState, Shared, Wakers};
 use crate::Source;
@@ -491,7 +491,7 @@ impl Flow {
     }
 
     /// Takes the status that the handler set since the last call.
-    pub fn take_status(&mut self) -> Option<String> {
+    pub fn take_status(&mut self) -> Option<StatusMessage> {
         self.shared.lock().status.take()
     }
 
