@@ -183,6 +183,9 @@ impl From<&Error> for CommandError {
                 let plain = address.replacen("https://", "http://", 1);
                 command_error.hint(format!("if the server does not use TLS, try {plain}"))
             }
+            ErrorKind::Auth(AuthError::ClientNotRegistered(_)) => command_error.hint(
+                "pass the client id with `refrain login URL --client-id ID`, and its redirect port with --port PORT",
+            ),
             ErrorKind::NotHttp { address } => {
                 let secure = address.replacen("http://", "https://", 1);
                 command_error.hint(format!("if the server uses TLS, try {secure}"))

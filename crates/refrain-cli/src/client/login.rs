@@ -30,7 +30,7 @@ type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send + 'a
 pub(crate) struct LoginOptions {
     /// The URL of the server.
     #[arg(required_unless_present = "list")]
-    url: Option<Url>,
+    url: Option<String>,
     /// A scope to request, in addition to those that the server demands. May be given several times.
     #[arg(long = "scope", value_name = "SCOPE")]
     scopes: Vec<String>,
@@ -57,7 +57,7 @@ pub(crate) struct LoginOptions {
 #[derive(Args)]
 pub(crate) struct LogoutOptions {
     /// The URL of the server.
-    url: Url,
+    url: String,
 }
 
 pub(super) async fn login(options: LoginOptions) -> Result<Code, CommandError> {
@@ -68,19 +68,18 @@ pub(super) async fn login(options: LoginOptions) -> Result<Code, CommandError> {
         }
         return Ok(Code::Success);
     };
-    let mut interrupt = Interrupt::new(LOGIN_TIME)?;
+    // Later than the end of the wait for the redirect, whose error says more.
+    let mut interrupt = Interrupt::new(2 * LOGIN_TIME)?;
     let obtained = NewGrant::default();
     let oauth = options.oauth(obtained.clone()).await?;
     let builder = Client::builder().info(own_info()).authorize(oauth);
-    let client = interrupt
-        .unless_stopped(builder.connect(url.as_str()))
-        .await?;
+    let client = interrupt.unless_stopped(builder.connect(url)).await?;
     client.close().await;
     let Some(grant) = obtained.0.lock().take() else {
         let message = format!("the server at {url} does not ask for a login");
         return Err(CommandError::new(Code::Failed, message));
     };
-    logins.write(url, &grant)?;
+    logins.write(&parsed(url)?, &grant)?;
     stderr::note(&format!(
         "logged in to {url}; later commands with this URL use the login"
     ));
@@ -89,7 +88,7 @@ pub(super) async fn login(options: LoginOptions) -> Result<Code, CommandError> {
 
 pub(super) fn logout(options: &LogoutOptions) -> Result<Code, CommandError> {
     let url = &options.url;
-    if !Logins::require()?.remove(url)? {
+    if !Logins::require()?.remove(&parsed(url)?)? {
         let error = CommandError::new(Code::Failed, format!("no login for {url}"));
         return Err(error.hint("`refrain login --list` lists the servers with a login"));
     }
@@ -97,6 +96,11 @@ pub(super) fn logout(options: &LogoutOptions) -> Result<Code, CommandError> {
         "logged out of {url}; its authorization server may accept the tokens until they expire"
     ));
     Ok(Code::Success)
+}
+
+fn parsed(url: &str) -> Result<Url, CommandError> {
+    let invalid = |error| CommandError::usage(format!("invalid URL {url:?}: {error}"));
+    Url::parse(url).map_err(invalid)
 }
 
 impl LoginOptions {

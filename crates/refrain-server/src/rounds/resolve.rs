@@ -49,12 +49,12 @@ fn with_suggestion(mut error: RpcError, rounds: &Rounds, request: &CallRequest<'
         CallKind::Tool => {
             let tools = catalog.tools.iter().take(MAX_COMPARED).map(|it| &it.tool);
             let tools = tools.filter(|tool| is_allowed(&tool.entry.scopes));
-            did_you_mean(name, tools.map(|tool| tool.info.name.as_ref()))
+            did_you_mean(name, tools.map(|tool| tool.info.name.as_str()))
         }
         CallKind::Prompt => {
             let prompts = catalog.prompts.iter().take(MAX_COMPARED);
             let prompts = prompts.filter(|prompt| is_allowed(&prompt.entry.scopes));
-            did_you_mean(name, prompts.map(|prompt| prompt.info.name.as_ref()))
+            did_you_mean(name, prompts.map(|prompt| prompt.info.name.as_str()))
         }
         CallKind::Resource => None,
     };
