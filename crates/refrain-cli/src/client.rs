@@ -88,7 +88,7 @@ pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
             ClientCommand::Resume(options) => call::resume(*options).await,
             ClientCommand::List(command) => lists::run(command).await,
             ClientCommand::Task(options) => task::run(*options).await,
-            ClientCommand::Login(options) => login::login(options).await,
+            ClientCommand::Login(options) => login::login(&options).await,
             ClientCommand::Logout(options) => login::logout(&options),
         }
     });

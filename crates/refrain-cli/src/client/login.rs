@@ -60,7 +60,7 @@ pub(crate) struct LogoutOptions {
     url: String,
 }
 
-pub(super) async fn login(options: LoginOptions) -> Result<Code, CommandError> {
+pub(super) async fn login(options: &LoginOptions) -> Result<Code, CommandError> {
     let logins = Logins::require()?;
     let Some(url) = &options.url else {
         for server in logins.servers()? {

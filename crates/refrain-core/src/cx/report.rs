@@ -1,7 +1,7 @@
 //! Progress, log messages and the status of a task.
 
 use super::Cx;
-use crate::flow::{Note, StatusMessage};
+use crate::flow::Note;
 use refrain_wire::LogLevel;
 
 impl Cx {
@@ -27,12 +27,10 @@ impl Cx {
             if !state.replay_complete || state.ended {
                 return;
             }
-            let text = message.into();
-            state.final_status = Some(text.clone());
-            state.status = Some(StatusMessage {
-                text,
-                is_progress: false,
-            });
+            let message = message.into();
+            state.final_status = Some(message.clone());
+            state.status = Some(message);
+            state.status_is_progress = false;
         }
         self.shared.wake_driver();
     }
@@ -64,10 +62,11 @@ impl Cx {
             state.is_task()
         };
         if is_task {
-            self.shared.lock().status = Some(StatusMessage {
-                text: progress_text(done, total, message),
-                is_progress: true,
-            });
+            let text = progress_text(done, total, message);
+            let mut state = self.shared.lock();
+            state.status = Some(text);
+            state.status_is_progress = true;
+            drop(state);
             self.shared.wake_driver();
         } else if self.shared.env.wants_progress {
             self.note(Note::Progress {

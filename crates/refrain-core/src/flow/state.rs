@@ -8,7 +8,7 @@
 //! - The handler's code (decoding, destructors, wakers) never runs while the lock is held.
 
 use super::env::Env;
-use super::reply::{Fault, Note, Stats, StatusMessage};
+use super::reply::{Fault, Note, Stats};
 use super::slot::{Phase, Poller, Slot, SlotGuard, SlotId};
 use super::task::PublishState;
 use super::thread_context::{in_step, is_driving, is_driving_any, unwind_task};
@@ -62,7 +62,9 @@ pub(crate) struct FlowState {
     /// The deadline of the flow, in seconds since 1970.
     pub(crate) deadline: u64,
     /// The status that the handler set and the driver has not taken yet.
-    pub(crate) status: Option<StatusMessage>,
+    pub(crate) status: Option<String>,
+    /// Whether that status reports progress.
+    pub(crate) status_is_progress: bool,
     /// The last status that the handler set. Cleared when an awaited entry is delivered.
     pub(crate) final_status: Option<String>,
     /// Present if the flow's home is a store or memory.

@@ -492,7 +492,10 @@ impl Flow {
 
     /// Takes the status that the handler set since the last call.
     pub fn take_status(&mut self) -> Option<StatusMessage> {
-        self.shared.lock().status.take()
+        let mut state = self.shared.lock();
+        let is_progress = state.status_is_progress;
+        let text = state.status.take()?;
+        Some(StatusMessage { text, is_progress })
     }
 
     /// Takes the last status, for the result. `None` if an awaited entry was delivered after it.

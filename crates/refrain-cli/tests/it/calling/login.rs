@@ -42,10 +42,14 @@ impl World {
                 signer.token(&claims)
             }));
         });
-        let flags = ["--listen", &address.to_string(), "--issuer", &issuer.origin];
-        let flags = [&flags[..], &["--jwks", &keys.display().to_string()]].concat();
-        let flags = [&flags[..], &["--resource", &resource]].concat();
-        let instance = Serve::without_address().args(flags).start().await;
+        let (address, keys) = (address.to_string(), keys.display().to_string());
+        let flags = [
+            ["--listen", &address],
+            ["--issuer", &issuer.origin],
+            ["--jwks", &keys],
+            ["--resource", &resource],
+        ];
+        let instance = Serve::without_address().args(flags.concat()).start().await;
         Self {
             issuer,
             instance,

@@ -109,14 +109,11 @@ async fn interrupt_cancels_an_unsaved_task() {
     let instance = start(&files).await;
     let url = instance.url();
     let long = ["call", &url, "echo_task", "text=x", "pause_ms=60000"];
-    let mut command = crate::support::program();
+    let mut command = program();
+    command.args(long).arg("--trace").stdin(Stdio::null());
     command
-        .args(long)
-        .arg("--trace")
-        .stdin(std::process::Stdio::null());
-    command
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .kill_on_drop(true);
     let mut child = command.spawn().expect("the binary starts");
     // Wait until it polls the task, so that it knows the id.
