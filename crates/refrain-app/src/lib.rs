@@ -26,7 +26,7 @@
 //! | --- | --- |
 //! | `serve` | serves clients over HTTP, or with `--stdio` over standard input and output |
 //! | `worker` | runs tasks without serving clients |
-//! | `tasks` | lists, shows, cancels and requeues the tasks in a store |
+//! | `store tasks` | lists, shows, cancels and requeues the tasks in a store |
 //! | `keys` | creates and rotates the keys that a fleet shares |
 //! | `config` | checks a configuration file, or prints one with all defaults |
 //! | `completions` | prints the completions of a shell |

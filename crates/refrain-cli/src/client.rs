@@ -12,6 +12,8 @@ mod exit;
 mod interrupt;
 mod json;
 mod lists;
+mod login;
+mod logins;
 mod options;
 mod output;
 mod preset_answers;
@@ -27,7 +29,9 @@ use crate::{AppError, print_error, runtime};
 use clap::Subcommand;
 use dialect::{ProtocolOption, protocol_hint};
 use exit::CommandError;
+pub(crate) use options::SECRETS;
 use refrain_app::log::{self, LogFormat};
+use refrain_wire::Implementation;
 use std::process::ExitCode;
 use std::time::Duration;
 use stderr::LogLines;
@@ -64,8 +68,12 @@ pub(crate) enum ClientCommand {
     Resume(Box<call::ResumeOptions>),
     #[command(flatten)]
     List(lists::ListCommand),
-    /// Show a task on a server, wait for it, or cancel it (for clients).
+    /// Show a task at a server, wait for it, or cancel it.
     Task(Box<task::TaskCommandOptions>),
+    /// Log in to a server that uses OAuth, in a browser.
+    Login(login::LoginOptions),
+    /// Forget the login for a server.
+    Logout(login::LogoutOptions),
 }
 
 pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
@@ -80,6 +88,8 @@ pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
             ClientCommand::Resume(options) => call::resume(*options).await,
             ClientCommand::List(command) => lists::run(command).await,
             ClientCommand::Task(options) => task::run(*options).await,
+            ClientCommand::Login(options) => login::login(&options).await,
+            ClientCommand::Logout(options) => login::logout(&options),
         }
     });
     // Ends a server process whose connection was not closed. A thread that reads standard input is not waited for.
@@ -107,6 +117,15 @@ fn print_as_json(error: CommandError) -> CommandError {
         return error.note(failed.message);
     }
     error
+}
+
+/// The name and version that servers see.
+fn own_info() -> Implementation {
+    Implementation {
+        name: "refrain".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Implementation::default()
+    }
 }
 
 fn expect_end(mut words: impl Iterator<Item = String>) -> Result<(), CommandError> {

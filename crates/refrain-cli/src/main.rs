@@ -1,5 +1,6 @@
 //! The `refrain` binary: a server with the demo tools, the demo, the gateway, and a client.
 
+mod browser;
 mod client;
 mod demo;
 mod exact_number;

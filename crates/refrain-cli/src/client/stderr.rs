@@ -4,16 +4,20 @@ use super::sanitize::one_line;
 use crate::style::{DIM, WARNING};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
-use refrain_client::Progress;
+use refrain_client::{Progress, Task};
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 const STEPS: u64 = 1000;
+/// The time between two frames of the spinner.
+const TICK: Duration = Duration::from_millis(100);
 const MAX_HELD: usize = 1000;
 const MAX_SERVER_LINES: usize = 20;
 
 static STDERR: Mutex<Stderr> = Mutex::new(Stderr {
     bar: None,
+    task: None,
     holders: 0,
     held: Vec::new(),
 });
@@ -24,8 +28,16 @@ static SERVER_LINES: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 /// The progress bar, and the texts held back while a prompt is shown.
 struct Stderr {
     bar: Option<ProgressBar>,
+    task: Option<ShownTask>,
     holders: usize,
     held: Vec<String>,
+}
+
+/// The task that the command waits for.
+struct ShownTask {
+    since: Instant,
+    /// The last line about its state.
+    line: String,
 }
 
 /// Reserves the terminal until it is dropped. Texts are held back and printed afterwards.
@@ -102,6 +114,39 @@ pub(super) fn progress(progress: &Progress) {
             bar.tick();
         }
     }
+}
+
+/// Shows the state of the task that the command waits for: on a terminal with a spinner and the time so far, otherwise as
+/// a line for each change.
+pub(super) fn task(task: &Task) {
+    let state = &mut *STDERR.lock();
+    if task.status.is_over() || state.holders > 0 {
+        return;
+    }
+    let id = one_line(&task.id);
+    let message = one_line(task.message.as_deref().unwrap_or_default());
+    let status = task.status.as_str();
+    let separator = if message.is_empty() { "" } else { ": " };
+    let line = format!("task {id} {status}{separator}{message}");
+    let shown = state.task.get_or_insert_with(|| ShownTask {
+        since: Instant::now(),
+        line: String::new(),
+    });
+    if !io::stderr().is_terminal() {
+        if std::mem::replace(&mut shown.line, line.clone()) != line {
+            write(&line);
+        }
+        return;
+    }
+    let since = shown.since;
+    let bar = state.bar.get_or_insert_with(|| {
+        let bar = ProgressBar::new_spinner().with_elapsed(since.elapsed());
+        bar.enable_steady_tick(TICK);
+        bar
+    });
+    bar.set_style(style("{spinner:.green} {prefix}  {elapsed}  {wide_msg}"));
+    bar.set_prefix(format!("task {id} {status}"));
+    bar.set_message(message);
 }
 
 /// Removes the progress bar until the next progress.

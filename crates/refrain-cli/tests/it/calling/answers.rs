@@ -314,6 +314,11 @@ async fn rejected_call_reports_the_reason() {
     let output = run(["call", &url, "nope", "--json"]).await;
     assert_eq!(output.code, 1);
     assert_eq!(json(&output)["error"]["code"], -32602);
+    // Similar names are suggested, by the server.
+    let output = run(["call", &url, "ecko"]).await;
+    let suggestion = "Unknown tool: ecko; did you mean \"echo\"? (-32602)";
+    assert_says(&output, 1, &[suggestion]);
+    assert_eq!(output.err.matches("did you mean").count(), 1, "{output:?}");
     // Arguments that violate the schema are reported in the result.
     let output = run(["call", &url, "sum", "to=0"]).await;
     assert_says(&output, 1, &["the tool sum reported an error"]);
