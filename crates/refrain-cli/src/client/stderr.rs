@@ -36,7 +36,7 @@ struct Stderr {
 /// The task that the command waits for.
 struct ShownTask {
     since: Instant,
-    /// The last line about its state.
+    /// The last line about it.
     line: String,
 }
 
@@ -116,36 +116,43 @@ pub(super) fn progress(progress: &Progress) {
     }
 }
 
-/// Shows the state of the task that the command waits for: on a terminal with a spinner and the time so far, otherwise as
-/// a line for each change.
+/// Shows the state of the task that the command waits for: on a terminal its id, then a spinner with its status and the time
+/// so far; otherwise a line for each change.
 pub(super) fn task(task: &Task) {
     let state = &mut *STDERR.lock();
     if task.status.is_over() || state.holders > 0 {
         return;
     }
-    let id = one_line(&task.id);
+    let (id, status) = (one_line(&task.id), task.status.as_str());
     let message = one_line(task.message.as_deref().unwrap_or_default());
-    let status = task.status.as_str();
+    let is_terminal = io::stderr().is_terminal();
     let separator = if message.is_empty() { "" } else { ": " };
-    let line = format!("task {id} {status}{separator}{message}");
+    let line = match is_terminal {
+        true => format!("{DIM}task {id}{DIM:#}"),
+        false => format!("task {id} {status}{separator}{message}"),
+    };
     let shown = state.task.get_or_insert_with(|| ShownTask {
         since: Instant::now(),
         line: String::new(),
     });
-    if !io::stderr().is_terminal() {
-        if std::mem::replace(&mut shown.line, line.clone()) != line {
-            write(&line);
+    let since = shown.since;
+    if shown.line != line {
+        match &state.bar {
+            Some(bar) => bar.suspend(|| write(&line)),
+            None => write(&line),
         }
+        shown.line = line;
+    }
+    if !is_terminal {
         return;
     }
-    let since = shown.since;
     let bar = state.bar.get_or_insert_with(|| {
         let bar = ProgressBar::new_spinner().with_elapsed(since.elapsed());
         bar.enable_steady_tick(TICK);
         bar
     });
     bar.set_style(style("{spinner:.green} {prefix}  {elapsed}  {wide_msg}"));
-    bar.set_prefix(format!("task {id} {status}"));
+    bar.set_prefix(status);
     bar.set_message(message);
 }
 

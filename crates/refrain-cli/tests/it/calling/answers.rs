@@ -343,7 +343,7 @@ async fn access_tokens_come_from_a_file_or_the_environment() {
         5,
         &[
             "error: the server requires an access token\n",
-            "hint: put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN\n",
+            "hint: log in with `refrain login URL` if the server uses OAuth, or put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN\n",
         ],
     );
     let file = |path: &std::path::Path| path.display().to_string();
@@ -410,7 +410,7 @@ async fn usage_shows_the_url_and_stdio_apart() {
         (&["prompts"], ""),
         (&["resources"], ""),
         (&["discover"], ""),
-        (&["task", "get"], " ID"),
+        (&["task", "show"], " ID"),
         (&["task", "watch"], " ID"),
         (&["task", "cancel"], " ID"),
     ] {

@@ -3,7 +3,7 @@
 use super::{assert_prints, assert_says};
 use crate::relay::free;
 use crate::support::issuer::{claims, jwks};
-use crate::support::{Files, Instance, Output, Serve, Signer, ended, http, program, within};
+use crate::support::{Files, Instance, Output, Serve, Signer, ended, http, program, until, within};
 use refrain_testkit::net::Request;
 use refrain_testkit::net::oauth::OAuthServer;
 use refrain_testkit::net::process::Log;
@@ -222,4 +222,31 @@ async fn server_without_authorization_needs_no_login() {
     let output = Output::of(command).await;
     assert_says(&output, 1, &["does not ask for a login"]);
     assert!(!files.path("state").exists());
+}
+
+#[tokio::test]
+async fn browser_gets_the_page_and_no_secrets() {
+    let world = World::start().await;
+    let script =
+        "#!/bin/sh\nenv > \"$0.env\"\necho \"$1\" > \"$0.part\"\nmv \"$0.part\" \"$0.page\"\n";
+    let browser = world.files.write("xdg-open", script);
+    fs::set_permissions(&browser, fs::Permissions::from_mode(0o700)).expect("a program");
+    let path = format!("{}:/usr/bin:/bin", world.files.path("").display());
+    let mut command = world.command(&["login", &world.instance.url()]);
+    command
+        .env("PATH", path)
+        .env("REFRAIN_TOKEN", "secret-of-the-user")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    let mut child = command.spawn().expect("the binary starts");
+    let page = world.files.path("xdg-open.page");
+    until("the browser to start", || page.exists()).await;
+    let page = fs::read_to_string(page).expect("a page");
+    let expected = format!("{}/authorize?", world.issuer.origin);
+    assert!(page.starts_with(&expected), "{page}");
+    let variables = fs::read_to_string(world.files.path("xdg-open.env")).expect("variables");
+    assert!(variables.contains("PATH="), "{variables}");
+    assert!(!variables.contains("secret-of-the-user"), "{variables}");
+    child.kill().await.expect("the command waits for the login");
 }
