@@ -7,8 +7,8 @@ use serde_json::json;
 #[tokio::test]
 async fn hello_greets_by_name() {
     let script = Script::new().answer("caller", json!({"name": "Ada"}));
-    let call = Fleet::new(server).call("hello", json!({})).script(script);
-    let outcome = call.run().await;
+    let fleet = Fleet::new(server);
+    let outcome = fleet.call("hello", json!({})).script(script).run().await;
     assert_eq!(outcome.text(), "Hello, Ada.");
     assert_eq!(outcome.rounds().len(), 2);
 }
