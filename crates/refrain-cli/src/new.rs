@@ -127,7 +127,9 @@ fn check_name(name: &str) -> Result<(), NewError> {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
     let why = match name {
         "" => "it is empty",
-        _ if !name.starts_with(|c: char| c.is_ascii_lowercase()) => "it must start with a letter",
+        _ if !name.starts_with(|c: char| c.is_ascii_lowercase()) => {
+            "it must start with a lower-case letter"
+        }
         _ if !name.chars().all(is_allowed) => "it contains other characters",
         _ if name.len() > 64 => "it is longer than 64 characters",
         _ if name == "refrain" || name.starts_with("refrain-") || name.starts_with("refrain_") => {
