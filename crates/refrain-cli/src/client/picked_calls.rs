@@ -26,7 +26,11 @@ pub(crate) async fn call_picked_tools(
 ) -> Result<(), AppError> {
     let (mut tools, mut start) = (Vec::new(), 0);
     loop {
-        if !*is_ready.borrow_and_update() || tools.is_empty() {
+        // The server may have been restarted during a call.
+        if is_ready.has_changed()? {
+            tools.clear();
+        }
+        if tools.is_empty() {
             is_ready.wait_for(|is_ready| *is_ready).await?;
             match list_tools(url).await {
                 Ok(listed) => tools = listed,
