@@ -21,10 +21,7 @@ const FILES: [(&str, &str); 8] = [
     ("src/main.rs", include_str!("../template/src/main.rs")),
     ("src/tests.rs", include_str!("../template/src/tests.rs")),
     ("Containerfile", include_str!("../template/Containerfile")),
-    (
-        ".containerignore",
-        include_str!("../template/containerignore"),
-    ),
+    (".dockerignore", include_str!("../template/dockerignore")),
     (
         ".github/workflows/ci.yml",
         include_str!("../template/ci.yml"),

@@ -20,7 +20,11 @@ impl Terminal {
         start: usize,
     ) -> io::Result<Option<usize>> {
         let labels: Vec<String> = tools.iter().map(label).collect();
-        let prompt = prompt(&asker(address, ""), "Which tool shall I call?", "");
+        let prompt = prompt(
+            &asker(address, ""),
+            "Which tool shall I call?",
+            "Ctrl-C stops the server",
+        );
         let choose = move |console: &mut dyn Console| console.choose(&prompt, &labels, Some(start));
         unless_left(self.show(choose).await)
     }

@@ -56,7 +56,8 @@ async fn order(cx: Cx, payments: State<Payments>, args: Order) -> Result<String>
     // From here on the call is a task: it survives a restart, and its client need not wait for it.
     cx.detach().await?;
     cx.status(format!("The {item} is on its way."));
-    let Delivery { arrived } = cx.elicit("delivery", "Has it arrived?").await?;
+    let message = format!("The {item} was sent.");
+    let Delivery { arrived } = cx.elicit("delivery", message).await?;
     Ok(match arrived {
         true => format!("Delivered: {receipt}."),
         false => format!("Lost: {receipt} is refunded."),
