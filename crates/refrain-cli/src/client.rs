@@ -16,6 +16,7 @@ mod login;
 mod logins;
 mod options;
 mod output;
+mod picked_calls;
 mod preset_answers;
 mod sampler;
 mod sanitize;
@@ -24,6 +25,9 @@ mod stderr;
 mod task;
 mod trace;
 mod unanswered;
+
+pub(crate) use picked_calls::call_picked_tools;
+pub(crate) use stderr::print as print_line;
 
 use crate::{AppError, print_error, runtime};
 use clap::Subcommand;
@@ -77,8 +81,7 @@ pub(crate) enum ClientCommand {
 }
 
 pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
-    // Log lines are held back while a question is shown at the terminal.
-    log::start("warn", LogFormat::Text, || LogLines)?;
+    start_log()?;
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         match command {
@@ -100,6 +103,11 @@ pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
         error.code
     });
     Ok(code.into())
+}
+
+/// Starts logging. Log lines are held back while a question is shown at the terminal.
+pub(crate) fn start_log() -> Result<(), AppError> {
+    log::start("warn", LogFormat::Text, || LogLines)
 }
 
 /// Prints a usage error as JSON if `--json` was given.

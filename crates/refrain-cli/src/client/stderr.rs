@@ -8,6 +8,7 @@ use refrain_client::{Progress, Task};
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 const STEPS: u64 = 1000;
 /// The time between two frames of the spinner.
@@ -21,6 +22,9 @@ static STDERR: Mutex<Stderr> = Mutex::new(Stderr {
     holders: 0,
     held: Vec::new(),
 });
+
+/// Notified when a text is held back.
+static HELD: Notify = Notify::const_new();
 
 /// The last lines of the standard error of a server process.
 static SERVER_LINES: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
@@ -58,13 +62,14 @@ impl Write for LogLines {
 }
 
 /// Prints lines; colours are removed unless they go to a terminal.
-pub(super) fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     let mut state = STDERR.lock();
     match &state.bar {
         _ if state.holders > 0 => {
             if state.held.len() < MAX_HELD {
                 state.held.push(text.to_owned());
             }
+            HELD.notify_one();
         }
         Some(bar) => bar.suspend(|| write(text)),
         None => write(text),
@@ -161,6 +166,11 @@ pub(super) fn clear() {
     if let Some(bar) = STDERR.lock().bar.take() {
         bar.finish_and_clear();
     }
+}
+
+/// Waits until a text is held back.
+pub(super) async fn held() {
+    HELD.notified().await;
 }
 
 pub(super) fn hold() -> StderrHold {
