@@ -1,0 +1,77 @@
+//! Steps inside rmcp tools.
+
+use crate::asks::call_failed;
+use refrain::runtime::core::ErrorKind;
+use refrain::{Cx, Error};
+use rmcp::ErrorData;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::borrow::Cow;
+
+tokio::task_local! {
+    /// The call whose handler runs.
+    pub(crate) static CALL: Cx;
+}
+
+/// Runs `work` as a [step](refrain::Cx::step) of the call: its value is journaled, and later rounds of a tool in the
+/// [replay](crate::Adapter::replay) home read the value instead of running the work again.
+///
+/// Outside of a call that Refrain serves, for example under rmcp's own transports, and in tasks that the tool spawned,
+/// it just runs the work. An error is journaled as well; an [`ErrorData`] keeps its code and data.
+///
+/// ```
+/// use rmcp::ErrorData;
+///
+/// async fn charge(euros: u32) -> Result<String, ErrorData> {
+///     Ok(format!("receipt for {euros} euros"))
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// // Inside a tool:
+/// let receipt: String = refrain_rmcp::step("charge", charge(20)).await?;
+/// assert_eq!(receipt, "receipt for 20 euros");
+/// # Ok::<(), ErrorData>(())
+/// # }).unwrap();
+/// ```
+pub async fn step<T, E>(
+    name: impl Into<Cow<'static, str>>,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, ErrorData>
+where
+    T: Serialize + DeserializeOwned,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let Ok(cx) = CALL.try_with(Clone::clone) else {
+        return work.await.map_err(|error| error_data(&journaled(error)));
+    };
+    let work = async { work.await.map_err(journaled) };
+    let done = cx.step(name, work).await;
+    done.map_err(|error| error_data(&error))
+}
+
+/// The form of an error in the journal.
+fn journaled(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    let error: Error = error.into();
+    let data = error.source().and_then(|source| source.downcast_ref());
+    match data.cloned() {
+        Some(data) => call_failed(data),
+        None => error,
+    }
+}
+
+/// The form of an error for an rmcp tool.
+fn error_data(error: &Error) -> ErrorData {
+    let message = error.to_string();
+    match error.kind() {
+        ErrorKind::Rpc { code, data } => {
+            let code = i32::try_from(*code)
+                .map_or(rmcp::model::ErrorCode::INTERNAL_ERROR, |code| {
+                    rmcp::model::ErrorCode(code)
+                });
+            let data = Some(data.clone()).filter(|data| !data.is_null());
+            ErrorData::new(code, message, data)
+        }
+        ErrorKind::InvalidParams => ErrorData::invalid_params(message, None),
+        _ => ErrorData::internal_error(message, None),
+    }
+}
