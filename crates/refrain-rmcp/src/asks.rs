@@ -5,7 +5,7 @@ use refrain::runtime::wire::{Capabilities, Capability, SamplingParams};
 use refrain::{Answer, AskError, Cx, Error};
 use rmcp::model::{
     ClientResult, CreateMessageRequestParams, ElicitRequestParams, ElicitResult, ElicitationAction,
-    ElicitationSchema, EmptyResult, ErrorCode, ErrorData, InputRequest, InputRequests,
+    EmptyResult, ErrorCode, ErrorData, InputRequest, InputRequests,
     InputResponses, ServerRequest,
 };
 use serde::Serialize;
@@ -13,14 +13,24 @@ use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
+/// The name of an ask in the journal.
+pub(crate) enum AskName {
+    /// The handler's own key.
+    Key(String),
+    /// The order of the ask. An answer to another form must not be used, so the form is part of the name.
+    Order(String),
+}
+
 /// Asks the caller under this name.
 pub(crate) async fn ask(
     cx: Cx,
-    name: String,
+    name: AskName,
     request: ServerRequest,
 ) -> Result<ClientResult, ErrorData> {
+    let is_ordered = matches!(name, AskName::Order(_));
+    let (AskName::Key(name) | AskName::Order(name)) = name;
     match request {
-        ServerRequest::ElicitRequest(request) => elicit(&cx, name, request.params).await,
+        ServerRequest::ElicitRequest(request) => elicit(&cx, name, is_ordered, request.params).await,
         ServerRequest::CreateMessageRequest(request) => sample(&cx, name, &request.params).await,
         ServerRequest::ListRootsRequest(_) => {
             let roots = cx.roots(name).await.map_err(|error| ask_failed(&error))?;
@@ -37,7 +47,7 @@ pub(crate) async fn ask(
 /// Asks the caller everything that a round of the handler requires, in one round.
 pub(crate) async fn ask_all(cx: &Cx, requests: InputRequests) -> Result<InputResponses, ErrorData> {
     let asks = requests.into_iter().map(async |(key, request)| {
-        let answer = ask(cx.clone(), key.clone(), server_request(request)?).await?;
+        let answer = ask(cx.clone(), AskName::Key(key.clone()), server_request(request)?).await?;
         Ok((key, convert::<_, Value>(&answer)?))
     });
     let answers = futures_util::future::try_join_all(asks).await?;
@@ -57,6 +67,7 @@ pub(crate) fn server_request(request: InputRequest) -> Result<ServerRequest, Err
 async fn elicit(
     cx: &Cx,
     name: String,
+    is_ordered: bool,
     params: ElicitRequestParams,
 ) -> Result<ClientResult, ErrorData> {
     let (action, content) = match params {
@@ -64,7 +75,15 @@ async fn elicit(
             message,
             requested_schema,
             ..
-        } => elicit_form(cx, name, message, &requested_schema).await?,
+        } => {
+            let schema = to_raw_value(&requested_schema).map_err(internal)?;
+            let form = Form::parse(&schema).map_err(internal)?;
+            let cx = match is_ordered {
+                true => cx.scope(format!("{:016x}", form.fingerprint())),
+                false => cx.clone(),
+            };
+            elicit_form(&cx, name, message, &form).await?
+        }
         ElicitRequestParams::UrlElicitationParams { message, url, .. } => {
             (elicit_url(cx, name, message, url).await?, None)
         }
@@ -84,13 +103,9 @@ async fn elicit_form(
     cx: &Cx,
     name: String,
     message: String,
-    schema: &ElicitationSchema,
+    form: &Form,
 ) -> Result<(ElicitationAction, Option<Value>), ErrorData> {
-    let schema = to_raw_value(schema).map_err(internal)?;
-    let form = Form::parse(&schema).map_err(internal)?;
-    // The name says only the order, so an answer to another form must not be used.
-    let cx = cx.scope(format!("{:016x}", form.fingerprint()));
-    let answer = cx.ask_form(name, message, &form).await;
+    let answer = cx.ask_form(name, message, form).await;
     Ok(match answer.map_err(|error| ask_failed(&error))? {
         Answer::Accepted(content) => (ElicitationAction::Accept, Some(content)),
         Answer::Declined => (ElicitationAction::Decline, None),

@@ -1,6 +1,6 @@
 //! Forwards the messages of a running handler: requests become asks, notifications are reported or change the server.
 
-use crate::asks::{ask, convert};
+use crate::asks::{AskName, ask, convert};
 use crate::connection::Connection;
 use crate::handler::RmcpHandler;
 use refrain::Cx;
@@ -35,14 +35,14 @@ struct Counts {
 
 impl Counts {
     /// The name of the next ask. A handler that runs again asks in the same order, so it gets the same names.
-    fn next_name(&mut self, request: &ServerRequest) -> String {
+    fn next_name(&mut self, request: &ServerRequest) -> AskName {
         let (kind, count) = match request {
             ServerRequest::CreateMessageRequest(_) => ("sampling", &mut self.sampling),
             ServerRequest::ListRootsRequest(_) => ("roots", &mut self.roots),
             _ => ("elicitation", &mut self.elicitation),
         };
         *count += 1;
-        format!("{kind}-{count}")
+        AskName::Order(format!("{kind}-{count}"))
     }
 }
 

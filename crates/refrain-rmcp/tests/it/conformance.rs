@@ -2,19 +2,24 @@
 
 mod server;
 
-use refrain::server::{AllowedHosts, serve as serve_http};
+use refrain::server::{AllowedHosts, ServerBuilder, serve as serve_http};
 use refrain_rmcp::{Adapter, serve};
-use refrain_testkit::net::tools::run_tool;
+use refrain_testkit::net::tools::{root, run};
 use server::Conformance;
-use std::ffi::OsStr;
+use std::future::pending;
 use tokio::net::TcpListener;
+use tokio::process::Command;
 
-/// The timeout of one scenario, in seconds.
-const SCENARIO_SECONDS: &str = "120";
+/// The timeout of the suite in seconds, including the installation.
+const SUITE_SECONDS: &str = "1200";
 
-/// The scenarios of calls: tools, prompts, resources, completion, rounds.
-const SCENARIOS: [&str; 33] = [
+/// The scenarios that the revision requires. The entries of other scenarios are not offered.
+const SCENARIOS: [&str; 37] = [
     "server-stateless",
+    "server-sse-multiple-streams",
+    "dns-rebinding-protection",
+    "caching",
+    "completion-complete",
     "tools-list",
     "tools-call-simple-text",
     "tools-call-image",
@@ -33,7 +38,6 @@ const SCENARIOS: [&str; 33] = [
     "prompts-get-with-args",
     "prompts-get-embedded-resource",
     "prompts-get-with-image",
-    "completion-complete",
     "input-required-result-basic-elicitation",
     "input-required-result-basic-sampling",
     "input-required-result-basic-list-roots",
@@ -43,6 +47,7 @@ const SCENARIOS: [&str; 33] = [
     "input-required-result-missing-input-response",
     "input-required-result-non-tool-request",
     "input-required-result-result-type",
+    "input-required-result-unsupported-methods",
     "input-required-result-tampered-state",
     "input-required-result-capability-check",
     "input-required-result-ignore-extra-params",
@@ -50,37 +55,22 @@ const SCENARIOS: [&str; 33] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scenarios_pass_in_the_live_home() {
-    run(serve(Conformance::default())).await;
+async fn required_scenarios_pass_in_the_live_home() {
+    run_suite(serve(Conformance)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scenarios_pass_in_the_replay_home() {
+async fn required_scenarios_pass_in_the_replay_home() {
     let tools = server::TOOLS.map(|(name, _)| name);
-    run(Adapter::new(Conformance::default()).replay(tools).into_builder()).await;
+    run_suite(Adapter::new(Conformance).replay(tools).into_builder()).await;
 }
 
-async fn run(builder: refrain::server::ServerBuilder) {
+async fn run_suite(builder: ServerBuilder) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
     let server = builder.build().expect("a server");
-    let hosts = AllowedHosts::local();
-    tokio::spawn(serve_http(listener, server, hosts, std::future::pending()));
-    let folder = tempfile::tempdir().expect("a folder");
-    let none = folder.path().join("none.yml");
-    std::fs::write(&none, "server: []\n").expect("a file");
-    for scenario in SCENARIOS {
-        let arguments: [&OsStr; 9] = [
-            "server".as_ref(),
-            "--url".as_ref(),
-            url.as_ref(),
-            "--scenario".as_ref(),
-            scenario.as_ref(),
-            "--expected-failures".as_ref(),
-            none.as_ref(),
-            "-o".as_ref(),
-            folder.path().as_ref(),
-        ];
-        run_tool(SCENARIO_SECONDS, &[".tools/bin/conformance"], &arguments).await;
-    }
+    tokio::spawn(serve_http(listener, server, AllowedHosts::local(), pending()));
+    let mut suite = Command::new(root().join("scripts/conformance"));
+    suite.arg(url).args(SCENARIOS);
+    run(SUITE_SECONDS, &suite).await;
 }

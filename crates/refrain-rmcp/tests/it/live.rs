@@ -75,7 +75,7 @@ async fn progress_and_logs_reach_the_client() {
     assert_eq!(progress.len(), 3, "{notifications:?}");
     assert_eq!(
         (&progress[2]["progress"], &progress[2]["progressToken"]),
-        (&json!(3.0), &json!("p"))
+        (&json!(3), &json!("p"))
     );
     let log = notifications
         .iter()

@@ -6,6 +6,7 @@
 )]
 
 mod changes;
+mod conformance;
 mod errors;
 mod live;
 mod replay;
