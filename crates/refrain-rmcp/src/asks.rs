@@ -5,8 +5,7 @@ use refrain::runtime::wire::{Capabilities, Capability, SamplingParams};
 use refrain::{Answer, AskError, Cx, Error};
 use rmcp::model::{
     ClientResult, CreateMessageRequestParams, ElicitRequestParams, ElicitResult, ElicitationAction,
-    EmptyResult, ErrorCode, ErrorData, InputRequest, InputRequests,
-    InputResponses, ServerRequest,
+    EmptyResult, ErrorCode, ErrorData, InputRequest, InputRequests, InputResponses, ServerRequest,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +29,9 @@ pub(crate) async fn ask(
     let is_ordered = matches!(name, AskName::Order(_));
     let (AskName::Key(name) | AskName::Order(name)) = name;
     match request {
-        ServerRequest::ElicitRequest(request) => elicit(&cx, name, is_ordered, request.params).await,
+        ServerRequest::ElicitRequest(request) => {
+            elicit(&cx, name, is_ordered, request.params).await
+        }
         ServerRequest::CreateMessageRequest(request) => sample(&cx, name, &request.params).await,
         ServerRequest::ListRootsRequest(_) => {
             let roots = cx.roots(name).await.map_err(|error| ask_failed(&error))?;
@@ -47,7 +48,12 @@ pub(crate) async fn ask(
 /// Asks the caller everything that a round of the handler requires, in one round.
 pub(crate) async fn ask_all(cx: &Cx, requests: InputRequests) -> Result<InputResponses, ErrorData> {
     let asks = requests.into_iter().map(async |(key, request)| {
-        let answer = ask(cx.clone(), AskName::Key(key.clone()), server_request(request)?).await?;
+        let answer = ask(
+            cx.clone(),
+            AskName::Key(key.clone()),
+            server_request(request)?,
+        )
+        .await?;
         Ok((key, convert::<_, Value>(&answer)?))
     });
     let answers = futures_util::future::try_join_all(asks).await?;

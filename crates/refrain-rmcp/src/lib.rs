@@ -52,7 +52,7 @@
 //! | run an effect once in a tool that runs again | [`step`](step()) |
 //! | offer Refrain's tools in an rmcp server | [`router`](router()) |
 //!
-//! The guide "From rmcp" says what works and what does not.
+//! The page "Migrating from rmcp" of the guide has a table of what works and what does not.
 //!
 //! [rmcp]: https://docs.rs/rmcp
 
@@ -91,3 +91,8 @@ use rmcp::ServerHandler;
 pub fn serve(handler: impl ServerHandler) -> ServerBuilder {
     Adapter::new(handler).into_builder()
 }
+
+/// Runs the examples of the page about rmcp.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/migrating-rmcp.md")]
+struct MigratingRmcpPage;

@@ -1,9 +1,9 @@
 //! Steps inside rmcp tools.
 
-use crate::asks::call_failed;
 use refrain::runtime::core::ErrorKind;
 use refrain::{Cx, Error};
 use rmcp::ErrorData;
+use rmcp::model::ErrorCode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -21,6 +21,7 @@ tokio::task_local! {
 ///
 /// ```
 /// use rmcp::ErrorData;
+use rmcp::model::ErrorCode;
 ///
 /// async fn charge(euros: u32) -> Result<String, ErrorData> {
 ///     Ok(format!("receipt for {euros} euros"))
@@ -52,9 +53,12 @@ where
 /// The form of an error in the journal.
 fn journaled(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     let error: Error = error.into();
-    let data = error.source().and_then(|source| source.downcast_ref());
-    match data.cloned() {
-        Some(data) => call_failed(data),
+    let source = error.source();
+    match source.and_then(|source| source.downcast_ref::<ErrorData>()) {
+        Some(data) => {
+            let details = data.data.clone().unwrap_or_default();
+            Error::rpc(data.code.0.into(), &data.message, details)
+        }
         None => error,
     }
 }
@@ -62,16 +66,29 @@ fn journaled(error: impl std::error::Error + Send + Sync + 'static) -> Error {
 /// The form of an error for an rmcp tool.
 fn error_data(error: &Error) -> ErrorData {
     let message = error.to_string();
-    match error.kind() {
-        ErrorKind::Rpc { code, data } => {
-            let code = i32::try_from(*code)
-                .map_or(rmcp::model::ErrorCode::INTERNAL_ERROR, |code| {
-                    rmcp::model::ErrorCode(code)
-                });
-            let data = Some(data.clone()).filter(|data| !data.is_null());
-            ErrorData::new(code, message, data)
+    let (code, data) = match error.kind() {
+        ErrorKind::Rpc { code, data } => (i32::try_from(*code).ok(), Some(data.clone())),
+        _ => (None, None),
+    };
+    let code = code.map_or(ErrorCode::INTERNAL_ERROR, ErrorCode);
+    ErrorData::new(code, message, data.filter(|data| !data.is_null()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn journaled_error_keeps_code_message_and_data() {
+        for error in [
+            ErrorData::new(ErrorCode(-32050), "closed", Some(json!({"until": 12}))),
+            ErrorData::invalid_params("no", None),
+        ] {
+            assert_eq!(error_data(&journaled(error.clone())), error);
         }
-        ErrorKind::InvalidParams => ErrorData::invalid_params(message, None),
-        _ => ErrorData::internal_error(message, None),
+        let error = std::io::Error::other("disk full");
+        let expected = ErrorData::internal_error("disk full", None);
+        assert_eq!(error_data(&journaled(error)), expected);
     }
 }

@@ -69,7 +69,12 @@ async fn run_suite(builder: ServerBuilder) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
     let server = builder.build().expect("a server");
-    tokio::spawn(serve_http(listener, server, AllowedHosts::local(), pending()));
+    tokio::spawn(serve_http(
+        listener,
+        server,
+        AllowedHosts::local(),
+        pending(),
+    ));
     let mut suite = Command::new(root().join("scripts/conformance"));
     suite.arg(url).args(SCENARIOS);
     run(SUITE_SECONDS, &suite).await;

@@ -75,7 +75,10 @@ async fn each_round_of_the_handler_runs_once() {
     let outcome = fleet.call("spell", json!({})).script(script).run().await;
     assert_eq!(outcome.text(), "cat");
     let keys = outcome.rounds().iter().flat_map(|round| round.keys());
-    assert_eq!(keys.collect::<Vec<_>>(), ["letter", "round 2/letter", "round 3/letter"]);
+    assert_eq!(
+        keys.collect::<Vec<_>>(),
+        ["letter", "round 2/letter", "round 3/letter"]
+    );
     // Once for the question after a word, once with the answer.
     assert_eq!(
         effects.take(),

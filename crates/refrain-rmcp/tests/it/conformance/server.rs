@@ -2,15 +2,14 @@
 
 use rmcp::model::{
     AudioContent, CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities,
-    CompleteRequestParams, CompleteResult, CompletionInfo, ContentBlock,
-    CreateMessageRequestParams, CreateMessageRequest, ElicitRequest, ElicitRequestParams,
-    GetPromptRequestParams, GetPromptResponse, GetPromptResult, InputRequest, InputRequests,
-    InputRequiredResult, InputResponses, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListRootsRequest, ListToolsResult, LoggingMessageNotificationParam,
-    PaginatedRequestParams, ProgressNotificationParam, Prompt, PromptArgument, PromptMessage,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource,
-    ResourceContents, ResourceTemplate, Role, SamplingMessage, ServerCapabilities, ServerConfig,
-    Tool, object,
+    CompleteRequestParams, CompleteResult, CompletionInfo, ContentBlock, CreateMessageRequest,
+    CreateMessageRequestParams, ElicitRequest, ElicitRequestParams, GetPromptRequestParams,
+    GetPromptResponse, GetPromptResult, InputRequest, InputRequests, InputRequiredResult,
+    InputResponses, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListRootsRequest, ListToolsResult, LoggingMessageNotificationParam, PaginatedRequestParams,
+    ProgressNotificationParam, Prompt, PromptArgument, PromptMessage, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, Resource, ResourceContents, ResourceTemplate, Role,
+    SamplingMessage, ServerCapabilities, ServerConfig, Tool, object,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -25,7 +24,10 @@ pub(crate) const TOOLS: [(&str, &str); 20] = [
     ("test_image_content", "Returns an image"),
     ("test_audio_content", "Returns a sound"),
     ("test_embedded_resource", "Returns a resource"),
-    ("test_multiple_content_types", "Returns a text, an image and a resource"),
+    (
+        "test_multiple_content_types",
+        "Returns a text, an image and a resource",
+    ),
     ("test_error_handling", "Fails"),
     ("test_tool_with_progress", "Reports progress"),
     ("test_logging_tool", "Logs a message"),
@@ -35,12 +37,30 @@ pub(crate) const TOOLS: [(&str, &str); 20] = [
     ("test_trigger_prompt_change", "Announces changed prompts"),
     ("test_input_required_result_elicitation", "Asks for a name"),
     ("test_input_required_result_sampling", "Asks the model"),
-    ("test_input_required_result_list_roots", "Asks for the roots"),
-    ("test_input_required_result_request_state", "Keeps state between rounds"),
-    ("test_input_required_result_multiple_inputs", "Asks three things at once"),
-    ("test_input_required_result_multi_round", "Asks in two rounds"),
-    ("test_input_required_result_tampered_state", "Keeps state that must not change"),
-    ("test_input_required_result_capabilities", "Asks what the client can answer"),
+    (
+        "test_input_required_result_list_roots",
+        "Asks for the roots",
+    ),
+    (
+        "test_input_required_result_request_state",
+        "Keeps state between rounds",
+    ),
+    (
+        "test_input_required_result_multiple_inputs",
+        "Asks three things at once",
+    ),
+    (
+        "test_input_required_result_multi_round",
+        "Asks in two rounds",
+    ),
+    (
+        "test_input_required_result_tampered_state",
+        "Keeps state that must not change",
+    ),
+    (
+        "test_input_required_result_capabilities",
+        "Asks what the client can answer",
+    ),
 ];
 
 #[derive(Default)]
@@ -75,7 +95,9 @@ fn require<const N: usize>(requests: [(&str, InputRequest); N], state: &str) -> 
 }
 
 fn named<const N: usize>(requests: [(&str, InputRequest); N]) -> InputRequests {
-    requests.map(|(key, request)| (key.to_owned(), request)).into()
+    requests
+        .map(|(key, request)| (key.to_owned(), request))
+        .into()
 }
 
 fn done(blocks: Vec<ContentBlock>) -> CallToolResponse {
@@ -109,10 +131,15 @@ fn ask(
         ("request_state" | "tampered_state", None) => {
             require([("confirm", form("ok", "boolean"))], "confirming")
         }
-        ("request_state" | "tampered_state", Some(state)) => done(vec![text(format!("{state}: state-ok"))]),
+        ("request_state" | "tampered_state", Some(state)) => {
+            done(vec![text(format!("{state}: state-ok"))])
+        }
         ("multiple_inputs", None) => {
             let name = ("user_name", form("name", "string"));
-            require([name, ("greeting", sampling()), ("client_roots", roots())], "gathering")
+            require(
+                [name, ("greeting", sampling()), ("client_roots", roots())],
+                "gathering",
+            )
         }
         ("multi_round", None) => require([("step1", form("name", "string"))], "1"),
         ("multi_round", Some("1")) => require([("step2", form("color", "string"))], "2"),
@@ -197,7 +224,12 @@ impl ServerHandler for Conformance {
             _ => {
                 let name = name.strip_prefix("input_required_result_").unwrap_or(name);
                 let responses = request.input_responses.unwrap_or_default();
-                return Ok(ask(name, &responses, request.request_state.as_deref(), &client));
+                return Ok(ask(
+                    name,
+                    &responses,
+                    request.request_state.as_deref(),
+                    &client,
+                ));
             }
         };
         Ok(done(blocks))
@@ -216,7 +248,10 @@ impl ServerHandler for Conformance {
         Ok(ListPromptsResult::with_all_items(vec![
             prompt("test_simple_prompt", None),
             prompt("test_prompt_with_arguments", Some(two)),
-            prompt("test_prompt_with_embedded_resource", Some(vec![argument("resourceUri")])),
+            prompt(
+                "test_prompt_with_embedded_resource",
+                Some(vec![argument("resourceUri")]),
+            ),
             prompt("test_prompt_with_image", None),
             prompt("test_input_required_result_prompt", None),
         ]))
@@ -228,12 +263,19 @@ impl ServerHandler for Conformance {
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        let argument = |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or_default();
+        let argument = |name: &str| {
+            arguments
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
         let said = |text: String| PromptMessage::new_text(Role::User, text);
         let message = match request.name.as_str() {
-            "test_prompt_with_arguments" => {
-                said(format!("arg1='{}', arg2='{}'", argument("arg1"), argument("arg2")))
-            }
+            "test_prompt_with_arguments" => said(format!(
+                "arg1='{}', arg2='{}'",
+                argument("arg1"),
+                argument("arg2")
+            )),
             "test_prompt_with_embedded_resource" => {
                 PromptMessage::new(Role::User, resource(argument("resourceUri")))
             }
@@ -279,7 +321,9 @@ impl ServerHandler for Conformance {
             "test://static-text" => ResourceContents::text("the text", &uri),
             "test://static-binary" => ResourceContents::blob(PNG, &uri).with_mime_type("image/png"),
             other => {
-                let id = other.trim_start_matches("test://template/").trim_end_matches("/data");
+                let id = other
+                    .trim_start_matches("test://template/")
+                    .trim_end_matches("/data");
                 let data = json!({"id": id, "templateTest": true});
                 ResourceContents::text(data.to_string(), &uri)
             }
