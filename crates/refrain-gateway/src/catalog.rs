@@ -409,7 +409,7 @@ fn template(
         template = template.pin_to_caller();
     }
     if completes {
-        for variable in variables(&sent.uri_template) {
+        for variable in template.variables() {
             let (target, name) = (target.clone(), variable.clone());
             template = template.complete(variable, move |input: CompletionInput| {
                 let (target, name) = (target.clone(), name.clone());
@@ -418,26 +418,4 @@ fn template(
         }
     }
     template
-}
-
-/// The names of the variables in a URI template.
-fn variables(template: &str) -> Vec<String> {
-    let expressions = template.split('{').skip(1);
-    let expressions = expressions.filter_map(|rest| Some(rest.split_once('}')?.0));
-    expressions
-        .flat_map(|expression| {
-            expression
-                .trim_start_matches(['+', '#', '.', '/', ';', '?', '&'])
-                .split(',')
-        })
-        .map(|variable| {
-            variable
-                .trim_end_matches('*')
-                .split(':')
-                .next()
-                .unwrap_or_default()
-                .to_owned()
-        })
-        .filter(|variable| !variable.is_empty())
-        .collect()
 }

@@ -79,7 +79,7 @@ pub use prometheus_client;
 pub use reply::{IntoReply, Json, PromptCall, RawResult, ReadCall, Reply, ReplyTo, ToolCall};
 pub use response::{MessageKind, MessageResponse, Status};
 pub use rounds::{Round, RoundEvent};
-pub use server::Server;
+pub use server::{Server, WeakServer};
 pub use stdio::serve_stdio;
 pub use subscriptions::SubscribedResources;
 pub use tasks::TaskOptions;
