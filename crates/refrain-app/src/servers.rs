@@ -128,6 +128,9 @@ pub(crate) fn configure(
     if let Some(tokens) = &checked.tokens {
         builder = builder.authenticator(tokens.clone());
     }
+    for webhook in &checked.webhooks {
+        builder = builder.webhook(webhook.clone());
+    }
     builder = checked.auth.clone().apply(builder);
     if let Some(instance) = &checked.explain {
         builder = builder.explain_as(instance);

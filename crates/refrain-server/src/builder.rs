@@ -18,7 +18,7 @@ use crate::rounds::{Flows, RoundHook, Rounds, SealedLog};
 use crate::server::{Server, ServerInner, WeakServer};
 use crate::services::Services;
 use crate::subscriptions::Subscriptions;
-use crate::tasks::{Namespace, TaskOptions, Tasks};
+use crate::tasks::{Namespace, TaskOptions, Tasks, Webhook};
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
@@ -51,6 +51,7 @@ pub struct ServerBuilder {
     on_round: Option<RoundHook>,
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
     pub(crate) task_namespace: String,
+    webhooks: Vec<Webhook>,
     pub(crate) advertise: Option<String>,
     peers: Vec<String>,
     metrics: Option<Arc<Metrics>>,
@@ -87,6 +88,7 @@ impl ServerBuilder {
             on_round: None,
             tasks: None,
             task_namespace: String::new(),
+            webhooks: Vec::new(),
             advertise: None,
             peers: Vec::new(),
             metrics: None,
@@ -289,6 +291,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Adds an endpoint that is notified when a task has ended. It applies to tasks that this server creates from now on. All
+    /// instances of a fleet must have the same webhooks.
+    pub fn webhook(mut self, webhook: Webhook) -> Self {
+        self.webhooks.push(webhook);
+        self
+    }
+
     /// Sets the URL at which other instances reach this instance's endpoint. Tokens of live calls and ids of legacy sessions
     /// contain it sealed, and other instances relay requests for them to this URL. All instances must share their keys.
     ///
@@ -364,6 +373,7 @@ impl ServerBuilder {
     pub fn build(mut self) -> Result<Server, BuildError> {
         self.limits.check()?;
         self.declare_extensions()?;
+        self.check_webhooks()?;
         if self.advertise.is_some() && self.keys.is_none() {
             return Err(BuildError::AdvertiseNeedsKeys);
         }
@@ -390,7 +400,8 @@ impl ServerBuilder {
             let tasks = self.tasks.map(|tasks| {
                 let (catalog, auth) = (catalog.clone(), auth.clone());
                 let (flows, services) = (flows.clone(), services.clone());
-                Tasks::new(tasks, namespace, catalog, auth, flows, services)
+                let webhooks = self.webhooks;
+                Tasks::new(tasks, namespace, webhooks, catalog, auth, flows, services)
             });
             let live = LiveCalls::new(&relay.own, flows.clone(), services.clone());
             let rounds = Rounds::new(
@@ -425,6 +436,23 @@ impl ServerBuilder {
                 services: services.clone(),
             }
         })))
+    }
+
+    fn check_webhooks(&self) -> Result<(), BuildError> {
+        for (index, webhook) in self.webhooks.iter().enumerate() {
+            let name = webhook.name.clone();
+            if self.tasks.is_none() {
+                return Err(BuildError::WebhookNeedsTaskStore(name));
+            }
+            if self.webhooks[..index]
+                .iter()
+                .any(|other| other.name == name)
+            {
+                let kind = "webhook";
+                return Err(BuildError::Duplicate { kind, name });
+            }
+        }
+        Ok(())
     }
 
     fn warn_about_scopes(&self, catalog: &Catalog) {

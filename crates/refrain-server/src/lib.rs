@@ -82,4 +82,4 @@ pub use rounds::{Round, RoundEvent};
 pub use server::Server;
 pub use stdio::serve_stdio;
 pub use subscriptions::SubscribedResources;
-pub use tasks::TaskOptions;
+pub use tasks::{TaskOptions, Webhook, WebhookError};

@@ -6,9 +6,11 @@ use super::value::{
 use crate::auth::AuthTable;
 use crate::store::StoreUrl;
 use crate::tls::TlsFiles;
+use crate::webhooks::WebhookTable;
 use refrain::server::ServerLimits;
 use refrain::task::{Limits, TaskOptions};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,8 @@ pub(crate) struct Config {
     pub(crate) tasks: TasksTable,
     #[serde(default)]
     pub(crate) auth: AuthTable,
+    #[serde(default)]
+    pub(crate) webhooks: BTreeMap<String, WebhookTable>,
 }
 
 impl Config {
@@ -177,6 +181,8 @@ pub(crate) struct TasksTable {
     waiting: Size<0>,
     waiting_each: Size<0>,
     pub(crate) seal: bool,
+    webhook_age_seconds: Seconds<1>,
+    webhook_rows: Size<1>,
 }
 
 impl TasksTable {
@@ -200,6 +206,8 @@ impl TasksTable {
             waiting: self.waiting.size(),
             waiting_each: self.waiting_each.size(),
             seal: self.seal,
+            webhook_age: self.webhook_age_seconds.seconds(),
+            webhook_rows: self.webhook_rows.size(),
         }
     }
 }

@@ -11,7 +11,7 @@ pub enum BuildError {
     /// Two entries of one kind have the same name.
     #[error("{kind} {name:?} is registered twice")]
     Duplicate {
-        /// "tool", "prompt", "resource" or "resource template".
+        /// "tool", "prompt", "resource", "resource template" or "webhook".
         kind: &'static str,
         /// The name.
         name: String,
@@ -39,6 +39,9 @@ pub enum BuildError {
         /// The tool.
         tool: String,
     },
+    /// A webhook needs a task store.
+    #[error("webhook {0:?} needs a task store: set one with .tasks(..)")]
+    WebhookNeedsTaskStore(String),
     /// The advertised URL is invalid.
     #[error("invalid advertised URL {url:?}: {reason}")]
     Advertise {
