@@ -20,6 +20,8 @@ use tokio::task::JoinSet;
 const CONCURRENT: usize = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(30);
+/// How long requests in flight may take when the worker stops.
+const LAST_DELIVERIES: Duration = Duration::from_secs(2);
 /// The longest wait between two attempts.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
@@ -101,8 +103,9 @@ impl Sender {
                 () = tokio::time::sleep(self.tasks.options.store_poll), if !is_full => {}
             }
         }
-        // Their time is limited.
-        while in_flight.join_next().await.is_some() {}
+        // Deliveries that take longer are repeated by other instances.
+        let ended = async { while in_flight.join_next().await.is_some() {} };
+        let _ = within(LAST_DELIVERIES, ended).await;
     }
 
     async fn claim(&self, most: usize) -> Vec<Delivery> {

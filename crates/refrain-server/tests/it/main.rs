@@ -57,3 +57,4 @@ mod templates;
 mod tls;
 mod traces;
 mod versions;
+mod webhooks;
