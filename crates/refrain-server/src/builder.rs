@@ -9,6 +9,7 @@ use crate::catalog::{
     Caches, Catalog, Changes, Listing, Prompt, Resource, ResourceTemplate, Rules, Tool,
 };
 use crate::handler::StateMap;
+use crate::http::ServerCard;
 use crate::legacy::LegacySessions;
 use crate::limits::{InstanceLimits, ServerLimits};
 use crate::live::LiveCalls;
@@ -52,6 +53,7 @@ pub struct ServerBuilder {
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
     pub(crate) task_namespace: String,
     webhooks: Vec<Webhook>,
+    server_card: Option<ServerCard>,
     pub(crate) advertise: Option<String>,
     peers: Vec<String>,
     metrics: Option<Arc<Metrics>>,
@@ -89,6 +91,7 @@ impl ServerBuilder {
             tasks: None,
             task_namespace: String::new(),
             webhooks: Vec::new(),
+            server_card: None,
             advertise: None,
             peers: Vec::new(),
             metrics: None,
@@ -160,6 +163,12 @@ impl ServerBuilder {
     /// Adds an icon.
     pub fn icon(mut self, icon: Icon) -> Self {
         self.info.icons.push(icon);
+        self
+    }
+
+    /// Publishes the server's metadata without authentication, at the path of the endpoint and `/server-card`.
+    pub fn server_card(mut self, card: ServerCard) -> Self {
+        self.server_card = Some(card);
         self
     }
 
@@ -382,6 +391,11 @@ impl ServerBuilder {
         let client_address_header = header
             .map(|name| name.parse().map_err(|_| BuildError::HeaderName(name)))
             .transpose()?;
+        let resource = self.access.metadata.as_ref();
+        let resource = resource.map(|metadata| metadata.resource.clone());
+        let server_card = self.server_card.take();
+        let server_card = server_card.map(|card| card.publish(&self.info, resource.as_deref()));
+        let server_card = server_card.transpose()?;
         let services = self.services();
         let catalog = Arc::new(self.catalog(&services)?);
         self.warn_about_scopes(&catalog);
@@ -433,6 +447,7 @@ impl ServerBuilder {
                 client_address_header,
                 rounds,
                 tasks,
+                server_card,
                 services: services.clone(),
             }
         })))

@@ -67,7 +67,9 @@ pub use handler::{Handler, State};
 pub use handles::HandleError;
 #[cfg(feature = "metrics")]
 pub use http::serve_metrics;
-pub use http::{AllowedHosts, Body, HttpService, Listener, MetadataService, serve};
+pub use http::{
+    AllowedHosts, Body, HttpService, Listener, MetadataService, ServerCard, ServerCardError, serve,
+};
 #[cfg(feature = "tls")]
 pub use http::{TlsCertificate, TlsError};
 pub use limits::ServerLimits;

@@ -3,6 +3,7 @@
 use crate::auth::Auth;
 use crate::builder::{BuildError, ServerBuilder};
 use crate::catalog::{Catalog, Changes, Entries};
+use crate::http::PublishedCard;
 use crate::legacy::LegacySessions;
 use crate::limits::ServerLimits;
 use crate::live::LiveCalls;
@@ -40,6 +41,7 @@ pub(crate) struct ServerInner {
     pub(crate) client_address_header: Option<HeaderName>,
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) tasks: Option<Arc<Tasks>>,
+    pub(crate) server_card: Option<PublishedCard>,
     pub(crate) legacy: Arc<LegacySessions>,
 }
 

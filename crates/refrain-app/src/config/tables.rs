@@ -7,7 +7,7 @@ use crate::auth::AuthTable;
 use crate::store::StoreUrl;
 use crate::tls::TlsFiles;
 use crate::webhooks::WebhookTable;
-use refrain::server::ServerLimits;
+use refrain::server::{ServerCard, ServerLimits};
 use refrain::task::{Limits, TaskOptions};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -36,6 +36,7 @@ pub(crate) struct Config {
     pub(crate) tasks: TasksTable,
     #[serde(default)]
     pub(crate) auth: AuthTable,
+    pub(crate) server_card: Option<ServerCardTable>,
     #[serde(default)]
     pub(crate) webhooks: BTreeMap<String, WebhookTable>,
 }
@@ -52,6 +53,23 @@ impl Config {
     /// Whether every caller is anonymous.
     pub(crate) fn is_unauthenticated(&self) -> bool {
         self.tokens.is_none() && self.auth.jwt.is_none() && self.auth.proxy.is_none()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(crate) struct ServerCardTable {
+    name: NonBlank<String>,
+    url: Option<NonBlank<String>>,
+}
+
+impl ServerCardTable {
+    pub(crate) fn card(&self) -> ServerCard {
+        let card = ServerCard::new(self.name.as_str());
+        match &self.url {
+            Some(url) => card.url(url.as_str()),
+            None => card,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::auth::{HttpUrlError, ScopeError};
 use crate::catalog::TemplateError;
+use crate::http::ServerCardError;
 use refrain_wire::ParamHeaderError;
 
 /// An error of building or changing a server.
@@ -153,6 +154,9 @@ pub enum BuildError {
         /// Why it is invalid.
         reason: HttpUrlError,
     },
+    /// The server card is invalid.
+    #[error("invalid server card: {0}")]
+    ServerCard(#[from] ServerCardError),
     /// A URI template is invalid.
     #[error(transparent)]
     Template(#[from] TemplateError),

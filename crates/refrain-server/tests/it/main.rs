@@ -43,6 +43,7 @@ mod rounds;
 mod sampling;
 mod schemas;
 mod scopes;
+mod server_card;
 mod spill;
 mod stateless;
 mod stdio;
