@@ -18,13 +18,14 @@ use crate::relay::Relay;
 use crate::rounds::{Flows, RoundHook, Rounds, SealedLog};
 use crate::server::{Server, ServerInner, WeakServer};
 use crate::services::Services;
+use crate::skills::{Skill, Skills};
 use crate::subscriptions::Subscriptions;
 use crate::tasks::{Namespace, TaskOptions, Tasks, Webhook};
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
 use refrain_store::TaskStore;
-use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, TASKS_EXTENSION};
+use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, SKILLS_EXTENSION, TASKS_EXTENSION};
 use regex::Regex;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
@@ -54,6 +55,7 @@ pub struct ServerBuilder {
     pub(crate) task_namespace: String,
     webhooks: Vec<Webhook>,
     server_card: Option<ServerCard>,
+    skills: Vec<Skill>,
     pub(crate) advertise: Option<String>,
     peers: Vec<String>,
     metrics: Option<Arc<Metrics>>,
@@ -92,6 +94,7 @@ impl ServerBuilder {
             task_namespace: String::new(),
             webhooks: Vec::new(),
             server_card: None,
+            skills: Vec::new(),
             advertise: None,
             peers: Vec::new(),
             metrics: None,
@@ -126,6 +129,16 @@ impl ServerBuilder {
     /// Registers a resource template.
     pub fn resource_template(mut self, template: ResourceTemplate) -> Self {
         self.registered = self.registered.resource_template(template);
+        self
+    }
+
+    /// Publishes a skill: registers its files as resources, lists it in `skills/list`, and declares the Skills extension. The
+    /// cache of [`Listing::Resources`] applies to this list, too.
+    pub fn skill(mut self, skill: Skill) -> Self {
+        for resource in skill.resources() {
+            self.registered = self.registered.resource(resource);
+        }
+        self.skills.push(skill);
         self
     }
 
@@ -396,6 +409,7 @@ impl ServerBuilder {
         let server_card = self.server_card.take();
         let server_card = server_card.map(|card| card.publish(&self.info, resource.as_deref()));
         let server_card = server_card.transpose()?;
+        let skills = Skills::new(&self.skills)?;
         let services = self.services();
         let catalog = Arc::new(self.catalog(&services)?);
         self.warn_about_scopes(&catalog);
@@ -448,6 +462,7 @@ impl ServerBuilder {
                 rounds,
                 tasks,
                 server_card,
+                skills,
                 services: services.clone(),
             }
         })))
@@ -483,7 +498,7 @@ impl ServerBuilder {
         if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
             return Err(BuildError::ExtensionName(name.clone()));
         }
-        for name in [TASKS_EXTENSION, CALL_ID_KEY] {
+        for name in [TASKS_EXTENSION, SKILLS_EXTENSION, CALL_ID_KEY] {
             if self.extensions.contains_key(name) {
                 return Err(BuildError::ReservedExtension(name));
             }
@@ -491,6 +506,9 @@ impl ServerBuilder {
         let settings = || Value::Object(Map::new());
         // Tells clients that they may repeat a call whose response was lost.
         self.extensions.insert(CALL_ID_KEY.into(), settings());
+        if !self.skills.is_empty() {
+            self.extensions.insert(SKILLS_EXTENSION.into(), settings());
+        }
         if let Some((_, options)) = &self.tasks {
             options.check()?;
             if options.seal && self.keys.is_none() {

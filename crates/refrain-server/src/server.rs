@@ -10,6 +10,7 @@ use crate::live::LiveCalls;
 use crate::relay::Relay;
 use crate::rounds::Rounds;
 use crate::services::Services;
+use crate::skills::Skills;
 use crate::subscriptions::{SubscribedResources, Subscriptions};
 use crate::tasks::Tasks;
 use http::HeaderName;
@@ -42,6 +43,7 @@ pub(crate) struct ServerInner {
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) tasks: Option<Arc<Tasks>>,
     pub(crate) server_card: Option<PublishedCard>,
+    pub(crate) skills: Skills,
     pub(crate) legacy: Arc<LegacySessions>,
 }
 

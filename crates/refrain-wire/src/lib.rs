@@ -68,6 +68,7 @@ mod plain;
 pub mod ratified;
 mod read_call;
 mod sampling;
+mod skills;
 mod tasks;
 mod trace;
 mod value_count;
@@ -108,6 +109,9 @@ pub use param_headers::{
 pub use sampling::{
     ConversationError, IncludeContext, MessageError, ModelHint, ModelPreferences, SamplingAnswer,
     SamplingBlock, SamplingMessage, SamplingParams, ToolChoice, ToolUse, ToolUseResult,
+};
+pub use skills::{
+    SKILLS_EXTENSION, SkillFile, SkillInfo, SkillParams, SkillResources, SkillResult,
 };
 pub use tasks::{
     TaskInfo, TaskMethod, TaskParams, TaskState, stored_error, stored_result, timestamp,

@@ -18,7 +18,7 @@ pub use refrain_server::serve_metrics;
 pub use refrain_server::{
     AllowedHosts, BuildError, Changes, CompletionInput, HandleError, HttpService, Listener,
     Listing, Prompt, RawResult, Resource, ResourceTemplate, Server, ServerBuilder, ServerCard,
-    ServerLimits, SubscribedResources, Tool, serve, serve_stdio,
+    ServerLimits, Skill, SubscribedResources, Tool, serve, serve_stdio,
 };
 #[cfg(feature = "tls")]
 pub use refrain_server::{TlsCertificate, TlsError};

@@ -19,7 +19,7 @@ const NAMES: [(&str, &str); 7] = [
     (
         "server",
         "AllowedHosts BuildError Cache Changes CompletionInput Draft HandleError HttpService Icon KeyRing Listener Listing Prompt RawResult \
-         Resource ResourceTemplate Server ServerBuilder ServerCard ServerLimits SubscribedResources TlsCertificate TlsError Tool ToolAnnotations serve serve_metrics serve_stdio",
+         Resource ResourceTemplate Server ServerBuilder ServerCard ServerLimits Skill SubscribedResources TlsCertificate TlsError Tool ToolAnnotations serve serve_metrics serve_stdio",
     ),
     (
         "store",
@@ -54,5 +54,5 @@ fn public_names_match_the_list() {
         assert_eq!(exported(module), names, "{module}");
         count += names.len();
     }
-    assert_eq!(count, 73);
+    assert_eq!(count, 74);
 }

@@ -12,7 +12,7 @@ pub enum BuildError {
     /// Two entries of one kind have the same name.
     #[error("{kind} {name:?} is registered twice")]
     Duplicate {
-        /// "tool", "prompt", "resource", "resource template" or "webhook".
+        /// "tool", "prompt", "resource", "resource template", "skill" or "webhook".
         kind: &'static str,
         /// The name.
         name: String,
@@ -119,7 +119,7 @@ pub enum BuildError {
     ExtensionName(String),
     /// The server declares this extension itself.
     #[error(
-        "extension {0:?} is built in: the server always declares call ids, and tasks with .tasks(..)"
+        "extension {0:?} is built in: the server always declares call ids, tasks with .tasks(..), and skills with .skill(..)"
     )]
     ReservedExtension(&'static str),
     /// The task namespace contains a colon.

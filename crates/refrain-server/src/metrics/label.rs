@@ -194,6 +194,8 @@ impl Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NonCall {
     List(Listing),
+    ListSkills,
+    GetSkill,
     Discover,
     Complete,
     Listen,
@@ -209,12 +211,17 @@ impl NonCall {
     /// The request with this method, if legacy sessions have it.
     pub(crate) fn of_legacy(method: &str) -> Option<Self> {
         let request = Self::ALL.iter().copied().find(|it| it.name() == method);
-        request.filter(|it| !matches!(it, Self::Discover | Self::Listen | Self::Task(_)))
+        request.filter(|it| {
+            let is_skills = matches!(it, Self::ListSkills | Self::GetSkill);
+            !is_skills && !matches!(it, Self::Discover | Self::Listen | Self::Task(_))
+        })
     }
 
     fn method(self) -> &'static str {
         match self {
             Self::List(listing) => listing.method(),
+            Self::ListSkills => "skills/list",
+            Self::GetSkill => "skills/get",
             Self::Discover => "server/discover",
             Self::Complete => "completion/complete",
             Self::Listen => "subscriptions/listen",
@@ -251,6 +258,8 @@ labels! {
         Self::List(Listing::Prompts),
         Self::List(Listing::Resources),
         Self::List(Listing::ResourceTemplates),
+        Self::ListSkills,
+        Self::GetSkill,
         Self::Discover,
         Self::Complete,
         Self::Listen,

@@ -44,6 +44,7 @@ mod sampling;
 mod schemas;
 mod scopes;
 mod server_card;
+mod skills;
 mod spill;
 mod stateless;
 mod stdio;
