@@ -91,7 +91,9 @@ impl<F: Args> InstanceFlags<F> {
         let log = config.config.log;
         log::start("info", log, std::io::stderr)?;
         let secrets = [&config.config.keys, &config.config.tls_key];
-        for file in secrets.into_iter().flatten() {
+        let webhooks = config.config.webhooks.values();
+        let webhooks = webhooks.map(|webhook| &webhook.secret_file);
+        for file in secrets.into_iter().flatten().chain(webhooks) {
             secret_file::warn_if_exposed(&file.0);
         }
         raise_file_limit();

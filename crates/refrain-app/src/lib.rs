@@ -54,6 +54,7 @@ mod signals;
 mod store;
 mod tasks;
 mod tls;
+mod webhooks;
 mod worker;
 
 pub use app::{App, Command, NoFlags, NoSettings};

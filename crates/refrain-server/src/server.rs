@@ -3,12 +3,14 @@
 use crate::auth::Auth;
 use crate::builder::{BuildError, ServerBuilder};
 use crate::catalog::{Catalog, Changes, Entries};
+use crate::http::PublishedCard;
 use crate::legacy::LegacySessions;
 use crate::limits::ServerLimits;
 use crate::live::LiveCalls;
 use crate::relay::Relay;
 use crate::rounds::Rounds;
 use crate::services::Services;
+use crate::skills::Skills;
 use crate::subscriptions::{SubscribedResources, Subscriptions};
 use crate::tasks::Tasks;
 use http::HeaderName;
@@ -40,6 +42,8 @@ pub(crate) struct ServerInner {
     pub(crate) client_address_header: Option<HeaderName>,
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) tasks: Option<Arc<Tasks>>,
+    pub(crate) server_card: Option<PublishedCard>,
+    pub(crate) skills: Skills,
     pub(crate) legacy: Arc<LegacySessions>,
 }
 

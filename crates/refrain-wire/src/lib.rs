@@ -69,6 +69,7 @@ pub mod ratified;
 mod read_call;
 mod sampling;
 mod similar;
+mod skills;
 mod tasks;
 mod trace;
 mod value_count;
@@ -113,6 +114,9 @@ pub use sampling::{
     SamplingBlock, SamplingMessage, SamplingParams, ToolChoice, ToolUse, ToolUseResult,
 };
 pub use similar::{did_you_mean, similar_names};
+pub use skills::{
+    SKILLS_EXTENSION, SkillFile, SkillInfo, SkillParams, SkillResources, SkillResult,
+};
 pub use tasks::{
     TaskInfo, TaskMethod, TaskParams, TaskState, stored_error, stored_result, timestamp,
 };

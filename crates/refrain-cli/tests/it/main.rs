@@ -32,4 +32,5 @@ mod task_crashes;
 mod tasks;
 mod tasks_command;
 mod tls;
+mod webhooks;
 mod worker;

@@ -150,6 +150,7 @@ impl Tasks {
             ttl: seed.ttl.map_or(longest, |ttl| ttl.min(longest)),
             poll_interval: tool.task.poll_interval.unwrap_or(options.poll_interval),
             claimed: runs_here.then(|| (self.leases.worker.clone(), options.lease)),
+            webhooks: self.endpoint_names(),
             id,
         }
     }
