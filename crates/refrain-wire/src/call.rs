@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use smallvec::SmallVec;
 
 use crate::ask::Ask;
 use crate::decode::{RawObject, Text};
@@ -71,9 +72,9 @@ pub struct Call<'a> {
     pub meta: Meta<'a>,
 }
 
-/// Raw answer objects by unique key, in the order they were sent.
+/// Raw answer objects by unique key, in the order they were sent. Most rounds have one answer, which needs no allocation.
 #[derive(Debug, Clone, Default)]
-pub struct Answers<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
+pub struct Answers<'a>(pub SmallVec<[(Cow<'a, str>, &'a RawValue); 1]>);
 
 impl<'a> Answers<'a> {
     /// The answer with this key.
