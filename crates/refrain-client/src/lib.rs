@@ -68,6 +68,7 @@ mod listen;
 mod lists;
 mod notifications;
 mod output_schema;
+mod pace;
 mod pending;
 mod protocol;
 mod random;

@@ -8,6 +8,7 @@ use crate::client::{Client, ClientInner};
 use crate::error::{Error, ErrorKind, UnansweredAsk};
 use crate::handlers::AnswerFailure;
 use crate::listen::{ChangeStream, ServerChange};
+use crate::pace::Pace;
 use crate::pending::PendingCall;
 use crate::retry::{backoff, within};
 use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture};
@@ -240,6 +241,7 @@ struct TaskUpdates {
     subscription: UpdateSubscription,
     /// Whether the subscription has just started: earlier changes were not announced.
     is_new: bool,
+    pace: Pace,
 }
 
 enum UpdateSubscription {
@@ -255,6 +257,7 @@ impl TaskUpdates {
         Self {
             subscription: UpdateSubscription::Opening(opening.boxed()),
             is_new: false,
+            pace: Pace::of_polls(),
         }
     }
 
@@ -291,7 +294,11 @@ impl TaskUpdates {
             return pause.await;
         };
         match within(interval.max(POLL_NOTIFIED), listening.next()).await {
-            Some(Ok(Some(ServerChange::Task(_)))) | None => {}
+            Some(Ok(Some(ServerChange::Task(_)))) => {
+                self.pace.count_poll();
+                self.pace.keep().await;
+            }
+            None => {}
             Some(Ok(Some(_))) => tokio::time::sleep(backoff(1)).await,
             Some(Ok(None) | Err(_)) => {
                 self.subscription = UpdateSubscription::None;

@@ -23,7 +23,6 @@
 //! | `metrics` | counters and gauges |
 //! | `timer`, `retry` | timers and timeouts; retries with backoff |
 //! | `relay`, `handles` | forwards requests to the instance that holds or must run their call; sealed handles that name it |
-//! | `http_client` | HTTP client for other servers |
 //! | `wire_recorder` | records sent messages, for tests |
 
 mod auth;
@@ -34,7 +33,6 @@ pub mod drafts;
 mod handler;
 mod handles;
 mod http;
-mod http_client;
 mod legacy;
 mod limits;
 mod live;

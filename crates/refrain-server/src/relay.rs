@@ -24,7 +24,6 @@ use crate::auth::Caller;
 use crate::builder::BuildError;
 use crate::dispatch::Dispatch;
 use crate::http::{LAST_EVENT, SESSION};
-use crate::http_client::HttpClient;
 use crate::limits::Permit;
 use crate::retry::Backoff;
 use crate::services::{Services, open_text, seal_text};
@@ -36,6 +35,7 @@ use http_body_util::Full;
 use parking_lot::Mutex;
 use peers::Peers;
 use refrain_core::{OpenError, Principal};
+use refrain_http::{HttpClient, HttpError};
 use refrain_wire::ParamHeaders;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -126,15 +126,15 @@ pub(crate) struct RelayRequest<'a> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
     #[error("could not connect: {0}")]
-    Connect(hyper_util::client::legacy::Error),
+    Connect(HttpError),
     #[error("unreachable a moment ago")]
     RecentlyUnreachable,
     #[error("the response at its URL is not from this holder (HTTP {0})")]
     OtherInstance(StatusCode),
     #[error("request failed: {0}")]
-    Exchange(hyper_util::client::legacy::Error),
+    Exchange(HttpError),
     #[error("response interrupted: {0}")]
-    Body(hyper::Error),
+    Body(HttpError),
     #[error("response timed out")]
     Timeout,
     #[error("response exceeds {} bytes", stream::MAX_BYTES)]
@@ -146,10 +146,10 @@ pub(crate) enum RelayError {
 }
 
 impl RelayError {
-    fn of(error: hyper_util::client::legacy::Error) -> Self {
-        match error.is_connect() {
-            true => Self::Connect(error),
-            false => Self::Exchange(error),
+    fn of(error: HttpError) -> Self {
+        match error {
+            HttpError::Connect(_) => Self::Connect(error),
+            _ => Self::Exchange(error),
         }
     }
 

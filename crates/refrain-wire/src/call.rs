@@ -71,28 +71,40 @@ pub struct Call<'a> {
     pub meta: Meta<'a>,
 }
 
-/// Raw answer objects by unique key, in the order they were sent.
+/// Raw answer objects by unique key. Most rounds have one answer, which needs no allocation.
 #[derive(Debug, Clone, Default)]
-pub struct Answers<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
+pub struct Answers<'a> {
+    first: Option<Answer<'a>>,
+    more: Vec<Answer<'a>>,
+}
+
+type Answer<'a> = (Cow<'a, str>, &'a RawValue);
 
 impl<'a> Answers<'a> {
     /// The answer with this key.
     pub fn get(&self, key: &str) -> Option<&'a RawValue> {
-        self.0
-            .iter()
-            .find(|(name, _)| name == key)
-            .map(|(_, raw)| *raw)
+        let found = self.iter().find(|(name, _)| name == key);
+        found.map(|(_, raw)| *raw)
+    }
+
+    /// The answers, in the order they were sent.
+    pub fn iter(&self) -> impl Iterator<Item = &(Cow<'a, str>, &'a RawValue)> {
+        self.first.iter().chain(&self.more)
+    }
+
+    fn push(&mut self, answer: Answer<'a>) {
+        match &self.first {
+            None => self.first = Some(answer),
+            Some(_) => self.more.push(answer),
+        }
     }
 
     /// A key that occurs more than once.
     fn find_duplicate(&self) -> Option<&str> {
-        if self.0.len() <= 16 {
-            let mut earlier = self.0.iter().enumerate();
-            let duplicate =
-                earlier.find(|(i, (key, _))| self.0[..*i].iter().any(|(k, _)| k == key));
-            return duplicate.map(|(_, (key, _))| key.as_ref());
+        if self.more.is_empty() {
+            return None;
         }
-        let mut keys: Vec<&str> = self.0.iter().map(|(key, _)| key.as_ref()).collect();
+        let mut keys: Vec<&str> = self.iter().map(|(key, _)| key.as_ref()).collect();
         // Sorting avoids quadratic time for a huge number of keys.
         keys.sort_unstable();
         keys.windows(2)
@@ -124,7 +136,7 @@ impl<'de> Visitor<'de> for AnswersVisitor {
                 let key = Excerpt(&key);
                 Error::custom(format_args!("inputResponses[{key:?}] must be an object"))
             })?;
-            answers.0.push((key, raw));
+            answers.push((key, raw));
         }
         if let Some(key) = answers.find_duplicate() {
             let key = Excerpt(key);

@@ -44,7 +44,7 @@ pub enum AuthError {
         /// The URL of the request.
         url: String,
         /// The connection error.
-        source: Arc<reqwest::Error>,
+        source: SharedError,
     },
     /// The response of an authorization server is invalid.
     #[error("invalid response from {url}: {source}")]
@@ -198,9 +198,6 @@ pub enum SetupError {
     /// The private key is for another algorithm.
     #[error("the client's private key does not work with {0}")]
     KeyMismatch(String),
-    /// The HTTP client could not be built.
-    #[error("could not set up TLS: {0}")]
-    Tls(#[source] Arc<reqwest::Error>),
 }
 
 /// Why a response of an authorization server is invalid. The body is omitted: it may contain secrets.

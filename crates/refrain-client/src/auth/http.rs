@@ -2,11 +2,15 @@
 //!
 //! Redirects are not followed. The time and size of a response are limited.
 
-use super::error::{AuthError, AuthResult, ResponseError, SetupError, sanitize};
-use http::{HeaderMap, Response, StatusCode, header};
-use reqwest::RequestBuilder;
-use reqwest::redirect::Policy;
+use super::error::{AuthError, AuthResult, ResponseError, sanitize};
+use crate::error::BoxError;
+use crate::retry::within;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use refrain_http::HttpClient;
 use serde::de::DeserializeOwned;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,32 +18,27 @@ use url::{Host, Url};
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 const BODY_MAX: usize = 256 * 1024;
+const USER_AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("refrain/", env!("CARGO_PKG_VERSION")));
 
 #[derive(Clone)]
-pub(super) struct AuthHttp(reqwest::Client);
+pub(super) struct AuthHttp(HttpClient);
 
 impl AuthHttp {
-    pub(super) fn new() -> Result<Self, SetupError> {
-        let client = reqwest::Client::builder()
-            .redirect(Policy::none())
-            .timeout(TIMEOUT)
-            .user_agent(concat!("refrain/", env!("CARGO_PKG_VERSION")))
-            .build();
-        client
-            .map(Self)
-            .map_err(|error| SetupError::Tls(Arc::new(error)))
+    pub(super) fn new() -> Self {
+        Self(HttpClient::for_internet(TIMEOUT))
     }
 
     pub(super) async fn post(
         &self,
         url: &Url,
         content_type: &'static str,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         body: String,
     ) -> AuthResult<Response<Vec<u8>>> {
-        let request = self.0.post(url.clone()).headers(headers);
-        let request = request.header(header::CONTENT_TYPE, content_type);
-        send(url, request.body(body)).await
+        let content_type = HeaderValue::from_static(content_type);
+        headers.insert(header::CONTENT_TYPE, content_type);
+        self.send(url, Method::POST, headers, body).await
     }
 
     /// The first document that exists, with its URL.
@@ -48,7 +47,7 @@ impl AuthHttp {
         urls: &'a [Url],
     ) -> AuthResult<Option<(&'a Url, T)>> {
         for url in urls {
-            let response = send(url, self.0.get(url.clone())).await?;
+            let response = self.get(url).await?;
             match response.status() {
                 StatusCode::OK => {
                     let invalid = |error| ResponseError::NotMetadata(Arc::new(error));
@@ -67,27 +66,57 @@ impl AuthHttp {
         }
         Ok(None)
     }
-}
 
-async fn send(url: &Url, request: RequestBuilder) -> AuthResult<Response<Vec<u8>>> {
-    let unreachable = |error: reqwest::Error| AuthError::Unreachable {
-        url: url.to_string(),
-        source: Arc::new(error.without_url()),
-    };
-    let request = request.header(header::ACCEPT, "application/json");
-    let mut received = request.send().await.map_err(unreachable)?;
-    let mut response = Response::new(Vec::new());
-    *response.status_mut() = received.status();
-    *response.headers_mut() = received.headers().clone();
-    while let Some(chunk) = received.chunk().await.map_err(unreachable)? {
-        let body = response.body_mut();
-        if body.len() + chunk.len() > BODY_MAX {
-            let too_large = ResponseError::TooLarge(BODY_MAX);
-            return Err(AuthError::invalid_response(url, too_large));
-        }
-        body.extend_from_slice(&chunk);
+    async fn get(&self, url: &Url) -> AuthResult<Response<Vec<u8>>> {
+        let headers = HeaderMap::new();
+        self.send(url, Method::GET, headers, String::new()).await
     }
-    Ok(response)
+
+    async fn send(
+        &self,
+        url: &Url,
+        method: Method,
+        mut headers: HeaderMap,
+        body: String,
+    ) -> AuthResult<Response<Vec<u8>>> {
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(header::USER_AGENT, USER_AGENT);
+        let mut request = Request::new(Full::from(body));
+        *request.method_mut() = method;
+        *request.headers_mut() = headers;
+        let received = within(TIMEOUT, self.receive(url, request)).await;
+        let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        let response = received.unwrap_or_else(late);
+        let response = response.map_err(|error| AuthError::Unreachable {
+            url: url.to_string(),
+            source: error.into(),
+        })?;
+        match response.body().len() > BODY_MAX {
+            true => {
+                let too_large = ResponseError::TooLarge(BODY_MAX);
+                Err(AuthError::invalid_response(url, too_large))
+            }
+            false => Ok(response),
+        }
+    }
+
+    /// Sends a request and reads the response, until its body is too large.
+    async fn receive(
+        &self,
+        url: &Url,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Response<Vec<u8>>, BoxError> {
+        *request.uri_mut() = url.as_str().parse()?;
+        let (head, mut body) = self.0.send(request).await?.into_parts();
+        let mut received = Vec::new();
+        while let Some(chunk) = body.chunk().await? {
+            received.extend_from_slice(&chunk);
+            if received.len() > BODY_MAX {
+                break;
+            }
+        }
+        Ok(Response::from_parts(head, received))
+    }
 }
 
 /// Parses a URL that a server named, and checks that secrets may be sent there. Only a loopback server may name a

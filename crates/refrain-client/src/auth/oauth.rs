@@ -295,7 +295,7 @@ impl OAuthBuilder {
         self.0.check()?;
         Ok(OAuth {
             setup: Arc::new(self.0),
-            http: AuthHttp::new()?,
+            http: AuthHttp::new(),
             servers: Mutex::default(),
         })
     }

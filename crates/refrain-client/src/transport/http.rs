@@ -10,16 +10,19 @@ pub(crate) use exchange::HttpExchange;
 use super::{LinkError, LinkResult, OutgoingMessage, WireMessage, WireObserver};
 use crate::auth::{AuthError, Authorize, RejectedRequest};
 use crate::builder::ClientBuilder;
-use crate::error::{ErrorKind, cause};
+use crate::error::ErrorKind;
 use crate::limits::ClientLimits;
 use crate::retry::before_timeout;
+use bytes::Bytes;
 use http::header::{
     ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST,
-    RETRY_AFTER, TE, TRANSFER_ENCODING, UPGRADE,
+    LOCATION, RETRY_AFTER, TE, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::uri::InvalidUri;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
 use parking_lot::Mutex;
-use reqwest::redirect;
+use refrain_http::{HttpClient, HttpError, ResponseBody};
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
@@ -44,7 +47,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REDIRECTS_MAX: usize = 4;
 
 pub(crate) struct HttpLink {
-    http: reqwest::Client,
+    http: HttpClient,
     url: Url,
     authorize: Option<Arc<dyn Authorize>>,
     /// The headers that the application set. Their values are secrets.
@@ -57,21 +60,8 @@ pub(crate) struct HttpLink {
 
 impl HttpLink {
     pub(crate) fn new(url: Url, setup: &ClientBuilder) -> Result<Self, ErrorKind> {
-        let builder = || {
-            let builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT);
-            builder.redirect(same_origin())
-        };
-        let http = match builder().build() {
-            // The machine may have no certificate authorities, as some containers. Plain HTTP needs none.
-            Err(_) if url.scheme() == "http" => builder().tls_certs_only([]).build(),
-            http => http,
-        };
-        let http = http.map_err(|error| ErrorKind::InvalidAddress {
-            address: url.to_string(),
-            why: cause(&error).to_string(),
-        })?;
         Ok(Self {
-            http,
+            http: HttpClient::for_internet(CONNECT_TIMEOUT),
             url,
             authorize: setup.authorize.clone(),
             headers: host_headers(&setup.headers)?,
@@ -143,7 +133,7 @@ impl HttpLink {
         &self,
         message: &OutgoingMessage,
         silence: Option<Duration>,
-    ) -> LinkResult<reqwest::Response> {
+    ) -> LinkResult<Response<ResponseBody>> {
         (self.watch)(WireMessage::Sent {
             message: &message.body,
         });
@@ -160,7 +150,7 @@ impl HttpLink {
     pub(super) async fn get(
         &self,
         mut headers: HeaderMap,
-    ) -> LinkResult<Option<reqwest::Response>> {
+    ) -> LinkResult<Option<Response<ResponseBody>>> {
         headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
         let sent = self.send(Method::GET, &self.url, headers, String::new(), None);
         let response = sent.await?;
@@ -185,7 +175,7 @@ impl HttpLink {
         headers: HeaderMap,
         body: String,
         silence: Option<Duration>,
-    ) -> LinkResult<reqwest::Response> {
+    ) -> LinkResult<Response<ResponseBody>> {
         let mut rejections = 0;
         loop {
             let auth_headers = match &self.authorize {
@@ -193,13 +183,13 @@ impl HttpLink {
                 None => HeaderMap::new(),
             };
             self.record_authorization(auth_headers.get(AUTHORIZATION));
-            let request = self.http.request(method.clone(), url.clone());
-            let request = request
-                .headers(self.headers.clone())
-                .headers(headers.clone());
-            let request = request.headers(auth_headers.clone());
-            let request = request.body(body.clone()).send();
-            let sending = async { request.await.map_err(|error| self.send_error(error)) };
+            let mut request = Request::new(Full::from(body.clone()));
+            *request.method_mut() = method.clone();
+            *request.headers_mut() = self.headers.clone();
+            for more in [&headers, &auth_headers] {
+                replace_headers(request.headers_mut(), more);
+            }
+            let sending = self.send_once(url, request);
             let response = match silence {
                 Some(silence) => before_timeout(silence, sending).await?,
                 None => sending.await?,
@@ -235,14 +225,43 @@ impl HttpLink {
         }
     }
 
-    fn send_error(&self, error: reqwest::Error) -> LinkError {
-        let address = self.url.to_string();
-        if !error.is_connect() {
-            return LinkError::Lost(match self.url.scheme() == "http" && is_not_http(&error) {
-                true => ErrorKind::NotHttp { address },
-                false => ErrorKind::ConnectionLost(error.into()),
-            });
+    /// Sends a request, and again if it is redirected within the origin: tokens and answers must not be sent to another
+    /// server.
+    async fn send_once(
+        &self,
+        url: &Url,
+        mut request: Request<Full<Bytes>>,
+    ) -> LinkResult<Response<ResponseBody>> {
+        let mut url = url.clone();
+        request
+            .headers_mut()
+            .entry(ACCEPT)
+            .or_insert(HeaderValue::from_static("*/*"));
+        for _ in 0..REDIRECTS_MAX {
+            let sent = self.http.send(at(&url, request.clone())?).await;
+            let response = sent.map_err(|error| self.send_error(error))?;
+            match redirect(&url, &response) {
+                Some(to) => url = to,
+                None => return Ok(response),
+            }
         }
+        let sent = self.http.send(at(&url, request)?).await;
+        sent.map_err(|error| self.send_error(error))
+    }
+
+    fn send_error(&self, error: HttpError) -> LinkError {
+        match error {
+            HttpError::Connect(_) => {}
+            HttpError::NotProcessed(_) => {
+                return LinkError::NotSent(ErrorKind::ConnectionLost(error.into()));
+            }
+            error if self.url.scheme() == "http" && is_not_http(&error) => {
+                let address = self.url.to_string();
+                return LinkError::Lost(ErrorKind::NotHttp { address });
+            }
+            error => return connection_lost(error),
+        }
+        let address = self.url.to_string();
         LinkError::NotSent(match is_not_tls(&error) {
             true => ErrorKind::NotTls { address },
             false => ErrorKind::Unreachable {
@@ -251,21 +270,6 @@ impl HttpLink {
             },
         })
     }
-}
-
-/// Follows redirects to the same origin that keep the method: tokens and answers must not be sent to another server.
-fn same_origin() -> redirect::Policy {
-    redirect::Policy::custom(|attempt| {
-        let first = attempt.previous().first();
-        let is_same = first.is_some_and(|first| first.origin() == attempt.url().origin());
-        // Other redirects turn a POST into a GET.
-        let keeps_method = matches!(attempt.status().as_u16(), 307 | 308);
-        if !is_same || !keeps_method || attempt.previous().len() > REDIRECTS_MAX {
-            attempt.stop()
-        } else {
-            attempt.follow()
-        }
-    })
 }
 
 /// Checks the headers that the application set, and marks their values as secrets.
@@ -308,14 +312,58 @@ fn is_not_http(error: &(dyn Error + 'static)) -> bool {
     is_parse_error || error.source().is_some_and(is_not_http)
 }
 
-fn is_stream(response: &reqwest::Response) -> bool {
+/// A request to this URL.
+fn at(url: &Url, mut request: Request<Full<Bytes>>) -> LinkResult<Request<Full<Bytes>>> {
+    let invalid = |error: InvalidUri| ErrorKind::InvalidAddress {
+        address: url.to_string(),
+        why: error.to_string(),
+    };
+    *request.uri_mut() = url
+        .as_str()
+        .parse()
+        .map_err(invalid)
+        .map_err(LinkError::Final)?;
+    Ok(request)
+}
+
+/// The URL that a response redirects to, if the request may be sent there. Statuses other than these two turn a POST into
+/// a GET.
+fn redirect(from: &Url, response: &Response<ResponseBody>) -> Option<Url> {
+    if !matches!(response.status().as_u16(), 307 | 308) {
+        return None;
+    }
+    let to = response.headers().get(LOCATION)?.to_str().ok()?;
+    let to = from.join(to).ok()?;
+    (to.origin() == from.origin()).then_some(to)
+}
+
+/// Adds headers. They replace those of the same name.
+fn replace_headers(headers: &mut HeaderMap, more: &HeaderMap) {
+    for name in more.keys() {
+        headers.remove(name);
+    }
+    headers.extend(
+        more.iter()
+            .map(|(name, value)| (name.clone(), value.clone())),
+    );
+}
+
+/// The error of a request that may have reached the server. A server that exceeds a limit would do so again.
+fn connection_lost(error: HttpError) -> LinkError {
+    match error {
+        HttpError::Excess => LinkError::Final(ErrorKind::ConnectionLost(error.into())),
+        error => LinkError::Lost(ErrorKind::ConnectionLost(error.into())),
+    }
+}
+
+fn is_stream(response: &Response<ResponseBody>) -> bool {
     let kind = response.headers().get(CONTENT_TYPE);
     let start = kind.and_then(|kind| kind.as_bytes().get(..EVENT_STREAM.len()));
     start.is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM.as_bytes()))
 }
 
 /// Checks the status of the response to a message whose reply, if any, is sent elsewhere.
-fn check_accepted(response: &reqwest::Response) -> LinkResult<()> {
+fn check_accepted(response: &Response<ResponseBody>) -> LinkResult<()> {
     let retry_after = retry_after(response);
     match response.status() {
         status if status.is_success() => Ok(()),
@@ -328,7 +376,7 @@ fn check_accepted(response: &reqwest::Response) -> LinkResult<()> {
     }
 }
 
-fn retry_after(response: &reqwest::Response) -> Option<Duration> {
+fn retry_after(response: &Response<ResponseBody>) -> Option<Duration> {
     let wait = response.headers().get(RETRY_AFTER)?;
     wait.to_str().ok()?.parse().ok().map(Duration::from_secs)
 }

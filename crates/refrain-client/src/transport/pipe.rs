@@ -406,20 +406,22 @@ impl PipeState {
         self.routes.lock().fail_all(|| limits.too_large("message"));
     }
 
-    fn receive(&self, line: String) {
+    /// Returns whether the line contains a response that a request waits for.
+    fn receive(&self, line: String) -> bool {
         if line.trim().is_empty() {
-            return;
+            return false;
         }
         if let Err(error) = check_message(&line, &self.setup.limits) {
             self.receive_invalid(&line, error);
-            return;
+            return false;
         }
-        for message in split_messages(line) {
-            self.receive_message(&message);
-        }
+        let messages = split_messages(line).into_iter();
+        messages.fold(false, |has_response, message| {
+            self.receive_message(&message) || has_response
+        })
     }
 
-    fn receive_message(&self, line: &str) {
+    fn receive_message(&self, line: &str) -> bool {
         (self.setup.watch)(WireMessage::Received {
             message: line,
             status: None,
@@ -427,7 +429,10 @@ impl PipeState {
         let translate = self.routes.lock().translation_of(line);
         match read(line, None, translate.as_ref()) {
             Ok((id, message)) => self.route(id.as_ref(), message),
-            Err(error) => self.receive_invalid(line, error.into()),
+            Err(error) => {
+                self.receive_invalid(line, error.into());
+                false
+            }
         }
     }
 
@@ -441,11 +446,14 @@ impl PipeState {
         }
     }
 
-    fn route(&self, id: Option<&Value>, message: IncomingMessage) {
+    fn route(&self, id: Option<&Value>, message: IncomingMessage) -> bool {
         let mut routes = self.routes.lock();
         routes.has_sent_message = true;
         let recipient = routes.recipient(id, &message);
+        let is_response = matches!(message, IncomingMessage::Response(_));
+        let is_awaited = is_response && matches!(recipient, Recipient::Request(_));
         self.deliver(routes, recipient, message);
+        is_awaited
     }
 
     fn deliver(

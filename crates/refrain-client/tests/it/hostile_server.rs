@@ -1,9 +1,12 @@
 //! Servers that try to exhaust the memory or the time of a client. The limits are the defaults unless a test sets them.
 
-use crate::support::{FakeServer, Respond, connect, task_server, within};
+use crate::support::{Events, FakeServer, Respond, connect, task_server, within};
 use refrain_client::{Client, ClientBuilder, ClientLimits, Error, ErrorKind};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 /// Small values whose text is a hundred times smaller than the memory they need.
 fn small_values() -> Value {
@@ -285,4 +288,70 @@ async fn tool_that_is_no_longer_listed_is_forgotten() {
     client.tools().await.unwrap();
     assert!(client.output_schema_mismatch("1", &invalid).is_some());
     assert_eq!(client.output_schema_mismatch("0", &invalid), None);
+}
+
+/// A server that responds to every request with interim responses and nothing else.
+async fn interim_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                let _ = connection.read(&mut request).await;
+                let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
+                while connection.write_all(&interim).await.is_ok() {}
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn endless_interim_responses_end_the_request() {
+    let url = interim_server().await;
+    let connecting = Client::builder().connect(&url);
+    let error = within("the error", connecting).await.unwrap_err();
+    assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
+    let expected = "the server sent more than 8 MiB of interim responses or control frames";
+    assert!(error.to_string().contains(expected), "{error}");
+}
+
+#[tokio::test]
+async fn endless_notifications_of_a_task_do_not_cause_endless_polls() {
+    const POLLS: usize = 18;
+    let polls = AtomicUsize::new(0);
+    let server = FakeServer::start(move |request| match request.method() {
+        "subscriptions/listen" => {
+            let (stream, respond) = Events::new();
+            let meta = json!({"io.modelcontextprotocol/subscriptionId": request["id"]});
+            stream.message(
+                &json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+                "params": {"notifications": {"taskIds": ["t1"]}, "_meta": meta}}),
+            );
+            for _ in 0..10_000 {
+                stream.message(&json!({"jsonrpc": "2.0", "method": "notifications/tasks",
+                    "params": {"taskId": "t1", "status": "working", "_meta": meta}}));
+            }
+            stream.stays_open();
+            respond
+        }
+        "tasks/get" if polls.fetch_add(1, Ordering::Relaxed) < POLLS => {
+            Respond::Result(json!({"resultType": "complete", "taskId": "t1", "status": "working"}))
+        }
+        "tasks/get" => Respond::Result(json!({"resultType": "complete", "taskId": "t1",
+            "status": "completed", "result": {"content": []}})),
+        _ => Respond::Result(json!({"resultType": "task", "taskId": "t1", "status": "working"})),
+    })
+    .await;
+    let client = connect(&server).await;
+    let began = Instant::now();
+    let called = within("the result", client.call_tool("t", json!({}))).await;
+    called.expect("the task completes");
+    // Ten polls at once, then five per second.
+    assert!(
+        began.elapsed() > Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
 }

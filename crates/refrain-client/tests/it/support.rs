@@ -1,7 +1,7 @@
 //! Helpers shared by the tests, in addition to `refrain_testkit::net`.
 
 pub(crate) use refrain_testkit::net::{
-    FakeServer, Received, Respond, serve_forever, until, within,
+    Events, FakeServer, Received, Respond, serve_forever, until, within,
 };
 
 use futures_util::future::BoxFuture;

@@ -60,7 +60,7 @@ impl Start {
     pub fn first(snapshot: Snapshot, answers: Option<&Answers<'_>>) -> Self {
         let mut start = Self::new(snapshot);
         if let Some(answers) = answers {
-            let answers = answers.0.iter();
+            let answers = answers.iter();
             let early = answers.map(|(key, raw)| (key.as_ref().into(), raw.get().into()));
             start.early_answers = early.collect();
         }

@@ -56,6 +56,20 @@ pub enum HttpUrlError {
 }
 
 impl SafeUrl {
+    /// Checks that an `https` URL can be used.
+    pub(crate) fn check_tls(&self) -> Result<(), HttpUrlError> {
+        if !self.tls {
+            return Ok(());
+        }
+        #[cfg(feature = "tls")]
+        return match refrain_http::has_root_certificates() {
+            true => Ok(()),
+            false => Err(HttpUrlError::NoCertificates),
+        };
+        #[cfg(not(feature = "tls"))]
+        Err(HttpUrlError::NoTls)
+    }
+
     /// Parses an `https` URL, or an `http` URL with a loopback host.
     pub(crate) fn parse(text: &str) -> Result<Self, HttpUrlError> {
         let url = Self::parse_private(text)?;

@@ -2,7 +2,6 @@
 
 use crate::auth::url::{HttpUrlError, SafeUrl};
 use crate::builder::BuildError;
-use crate::http_client::check_tls;
 use http::HeaderValue;
 use std::fmt;
 use std::sync::Arc;
@@ -58,10 +57,7 @@ pub(super) fn check_url(url: &str) -> Result<(), HttpUrlError> {
             limit: MAX_URL_BYTES,
         });
     }
-    match parsed.tls {
-        true => check_tls(),
-        false => Ok(()),
-    }
+    parsed.check_tls()
 }
 
 /// The receiver of a relayed request.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use http_body::Body as _;
-use hyper::body::Incoming;
+use refrain_http::ResponseBody;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,14 +16,14 @@ use tokio::time::{Instant, Sleep};
 pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 pub(crate) struct RelayBody {
-    body: Incoming,
+    body: ResponseBody,
     /// The longest time without data.
     timeout: Duration,
     deadline: Pin<Box<Sleep>>,
 }
 
 impl RelayBody {
-    pub(super) fn new(body: Incoming, timeout: Duration) -> Self {
+    pub(super) fn new(body: ResponseBody, timeout: Duration) -> Self {
         Self {
             body,
             timeout,

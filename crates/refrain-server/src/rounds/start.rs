@@ -11,7 +11,7 @@ use crate::limits::{LimitReached, LivePermit, Permit};
 use crate::live::{LiveFlow, SealContext, Subscribed};
 use crate::tasks::{TaskSeed, Tasks};
 use refrain_core::{Binding, LogKey, Retention, Start};
-use refrain_wire::{Call, Capability, LogLevel, RpcError};
+use refrain_wire::{Answers, Call, Capability, LogLevel, RpcError};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use std::borrow::Cow;
@@ -260,7 +260,7 @@ impl AdmittedCall<'_> {
 
 /// The size of the answers and the progress token in a call.
 fn bytes_of(call: &Call<'_>) -> usize {
-    let answers = call.answers.iter().flat_map(|answers| &answers.0);
+    let answers = call.answers.iter().flat_map(Answers::iter);
     let answers = answers.map(|(key, raw)| key.len() + raw.get().len());
     let token = call.meta.progress_token.map_or(0, |raw| raw.get().len());
     answers.sum::<usize>() + token

@@ -5,11 +5,11 @@
 
 use super::Tasks;
 use super::webhooks::{DeliveryError, Webhook};
-use crate::http_client::HttpClient;
 use crate::metrics::WebhookEvent;
 use crate::retry::Backoff;
 use crate::timer::within;
 use refrain_core::limited_event;
+use refrain_http::HttpClient;
 use refrain_store::Delivery;
 use std::sync::Arc;
 use std::time::Duration;

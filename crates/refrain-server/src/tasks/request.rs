@@ -92,9 +92,9 @@ impl Tasks {
         let permit = permit.map_err(|reached: LimitReached| Dispatch::Busy(reached.into()))?;
         let (tasks, method) = (self.clone(), params.method);
         let id = TaskId::parse(&params.id);
-        let sent = params.answers.0.into_iter();
+        let sent = params.answers.iter();
         let sent: SentAnswers = sent
-            .map(|(key, answer)| (key.into_owned(), answer.to_owned()))
+            .map(|(key, answer)| (key.to_string(), (*answer).to_owned()))
             .collect();
         Ok(Box::pin(async move {
             let _permit = permit;

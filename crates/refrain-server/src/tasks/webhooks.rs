@@ -4,7 +4,6 @@
 //! an HMAC-SHA256 of both and the body. It contains nothing of the task's arguments, answers, messages or results.
 
 use crate::auth::url::{HttpUrlError, SafeUrl};
-use crate::http_client::{HttpClient, check_tls, root_cause};
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,6 +11,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
+use refrain_http::{HttpClient, HttpError};
 use refrain_store::Delivery;
 use refrain_wire::timestamp;
 use serde_json::json;
@@ -79,9 +79,7 @@ impl Webhook {
             return Err(WebhookError::Name);
         }
         let url = SafeUrl::parse(url)?;
-        if url.tls {
-            check_tls()?;
-        }
+        url.check_tls()?;
         let keys = secrets.split_whitespace().map(parse_secret);
         let keys: Vec<Key> = keys.collect::<Result<_, _>>()?;
         match keys.is_empty() {
@@ -171,8 +169,8 @@ impl fmt::Debug for Webhook {
 /// Why a delivery failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DeliveryError {
-    #[error("request failed: {}", root_cause(.0))]
-    Http(#[from] hyper_util::client::legacy::Error),
+    #[error("request failed: {0}")]
+    Http(#[from] HttpError),
     #[error("unexpected status {0}; redirects are not followed")]
     Status(StatusCode),
     #[error("no response in time")]

@@ -31,8 +31,8 @@ fn second_round_is_decoded_without_copies() {
         Some(Cow::Borrowed("eyJsb2NhdGlvbiI6Ik5ldyBZb3JrIn0"))
     ));
     let answers = call.answers.unwrap();
-    assert_eq!(answers.0.len(), 2);
-    assert!(matches!(answers.0[0].0, Cow::Borrowed("github_login")));
+    let keys: Vec<_> = answers.iter().map(|(key, _)| key).collect();
+    assert!(matches!(keys[..], [Cow::Borrowed("github_login"), _]));
     assert_eq!(answers.get("roots").unwrap().get(), r#"{"roots":[]}"#);
     assert!(answers.get("other").is_none());
     assert!(matches!(

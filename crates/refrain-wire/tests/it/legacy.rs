@@ -5,8 +5,8 @@ use refrain_wire::legacy::{
     split_batch, write_ask, write_cancelled,
 };
 use refrain_wire::{
-    Answers, Ask, CallKind, Capabilities, Change, Id, LogLevel, Message, Reply, Response,
-    ResultBody, RpcError, SamplingParams, parse,
+    Ask, CallKind, Capabilities, Change, Id, LogLevel, Message, Reply, Response, ResultBody,
+    RpcError, SamplingParams, parse,
 };
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn request_meta_comes_from_the_session() {
     assert!(
         call.answers
             .as_ref()
-            .is_none_or(|Answers(all)| all.is_empty())
+            .is_none_or(|all| all.iter().next().is_none())
     );
     assert_eq!(call.state, None);
 

@@ -35,7 +35,7 @@ fn update_is_decoded_without_copies() {
     let update = decode_task(TaskMethod::Update, Some(&params)).unwrap();
     assert_eq!(update.method, TaskMethod::Update);
     assert!(matches!(update.id, Cow::Borrowed("t1")));
-    let keys: Vec<&str> = update.answers.0.iter().map(|(key, _)| &**key).collect();
+    let keys: Vec<&str> = update.answers.iter().map(|(key, _)| &**key).collect();
     assert_eq!(keys, ["b", "a"]);
     assert_eq!(update.answers.get("a").unwrap().get(), r#"{"roots":[]}"#);
 }
@@ -46,7 +46,7 @@ fn other_requests_ignore_answers() {
         let params = with_meta(r#""inputResponses":7,"taskId":"t1""#);
         let params = decode_task(method, Some(&params)).unwrap();
         assert_eq!(params.id, "t1");
-        assert!(params.answers.0.is_empty());
+        assert!(params.answers.iter().next().is_none());
         assert_eq!(TaskMethod::from_method(method.as_str()), Some(method));
     }
     assert_eq!(TaskMethod::from_method("tasks/list"), None);

@@ -1,16 +1,18 @@
 //! The replies to one POST.
 
 use super::resume::StreamResumption;
-use super::{HttpLink, is_stream, retry_after, status_error};
+use super::{HttpLink, connection_lost, is_stream, retry_after, status_error};
 use crate::budget::ReservedBytes;
 use crate::error::{ErrorKind, QUOTE_MAX};
+use crate::pace::Pace;
 use crate::transport::events::{EventKind, EventParser};
 use crate::transport::{
     IncomingMessage, LinkError, LinkResult, OutgoingMessage, ReplyTranslator, WireMessage,
     check_message, read,
 };
 use http::header::{LOCATION, RETRY_AFTER};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
+use refrain_http::ResponseBody;
 use refrain_wire::client::{ReadError, split_messages};
 use std::collections::VecDeque;
 use std::string::FromUtf8Error;
@@ -23,10 +25,11 @@ const EXCERPT_MAX: usize = 300;
 pub(crate) struct HttpExchange {
     link: Arc<HttpLink>,
     id: Option<u64>,
-    response: reqwest::Response,
+    response: Response<ResponseBody>,
     events: Option<EventParser>,
     /// The bytes that the response may still have; `None` for no limit.
     remaining: Option<usize>,
+    pace: Pace,
     /// The bytes in memory.
     reserved: ReservedBytes,
     ready: VecDeque<String>,
@@ -39,7 +42,7 @@ impl HttpExchange {
     pub(super) fn new(
         link: &Arc<HttpLink>,
         message: &OutgoingMessage,
-        response: reqwest::Response,
+        response: Response<ResponseBody>,
     ) -> Self {
         let is_limited = message.id.is_some() && !message.is_subscription;
         let resume = || StreamResumption::new(message.headers.clone());
@@ -49,6 +52,7 @@ impl HttpExchange {
             events: is_stream(&response).then(EventParser::default),
             response,
             remaining: is_limited.then_some(link.limits.response),
+            pace: Pace::of_messages(),
             reserved: ReservedBytes::new(message.budget.clone()),
             ready: VecDeque::new(),
             resume: message.is_resumable.then(resume),
@@ -61,7 +65,7 @@ impl HttpExchange {
     pub(super) async fn begin(
         link: &Arc<HttpLink>,
         message: &OutgoingMessage,
-        response: reqwest::Response,
+        response: Response<ResponseBody>,
     ) -> LinkResult<Self> {
         let mut exchange = Self::new(link, message, response);
         if exchange.events.is_none() {
@@ -129,10 +133,12 @@ impl HttpExchange {
     }
 
     async fn read_more(&mut self) -> LinkResult<()> {
+        // Before reading: the future may be dropped while it waits.
+        self.pace.keep().await;
         let Some(events) = &mut self.events else {
             return Err(stream_ended());
         };
-        let chunk = match self.response.chunk().await {
+        let chunk = match self.response.body_mut().chunk().await {
             Ok(Some(chunk)) => chunk,
             Ok(None) if !self.status().is_success() => {
                 self.check("")?;
@@ -149,6 +155,7 @@ impl HttpExchange {
             *remaining = rest.ok_or_else(|| LinkError::Final(too_large()))?;
         }
         let complete = events.push(&chunk);
+        self.pace.count_messages(chunk.len(), complete.len());
         if events.buffered() > limits.message {
             return Err(LinkError::Final(limits.too_large("message")));
         }
@@ -181,7 +188,13 @@ impl HttpExchange {
 
     async fn whole_body(&mut self) -> LinkResult<String> {
         let mut body = Vec::new();
-        while let Some(chunk) = self.response.chunk().await.map_err(connection_lost)? {
+        while let Some(chunk) = self
+            .response
+            .body_mut()
+            .chunk()
+            .await
+            .map_err(connection_lost)?
+        {
             if body.len() + chunk.len() > self.link.limits.message {
                 return Err(LinkError::Final(self.link.limits.too_large("message")));
             }
@@ -241,8 +254,4 @@ impl HttpExchange {
 fn stream_ended() -> LinkError {
     let why = "the stream ended without a response";
     LinkError::Lost(ErrorKind::ConnectionLost(why.into()))
-}
-
-fn connection_lost(error: reqwest::Error) -> LinkError {
-    LinkError::Lost(ErrorKind::ConnectionLost(error.into()))
 }

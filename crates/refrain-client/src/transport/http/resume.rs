@@ -4,7 +4,8 @@ use super::HttpLink;
 use crate::retry::{RETRY_AFTER_MAX, backoff};
 use crate::transport::LinkError;
 use crate::transport::events::StreamEvent;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Response};
+use refrain_http::ResponseBody;
 use std::time::Duration;
 
 /// Give up after this many consecutive connection failures.
@@ -50,7 +51,7 @@ impl StreamResumption {
     }
 
     /// Opens the rest of the stream, if the server still has it.
-    pub(super) async fn reopen(&mut self, link: &HttpLink) -> Option<reqwest::Response> {
+    pub(super) async fn reopen(&mut self, link: &HttpLink) -> Option<Response<ResponseBody>> {
         let last_id = self.last_id.clone()?;
         while let Some(pause) = self.next_pause() {
             tokio::time::sleep(pause).await;

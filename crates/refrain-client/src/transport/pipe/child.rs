@@ -9,6 +9,7 @@
 
 use super::lines::OutputLines;
 use super::{PipeState, QueuedLine};
+use crate::pace::Pace;
 use crate::retry::within;
 use futures_util::FutureExt;
 use futures_util::future::Fuse;
@@ -218,11 +219,14 @@ async fn write(
 
 async fn read(stdout: ChildStdout, shared: &PipeState) {
     let mut lines = OutputLines::new(stdout, shared.setup.limits.message);
+    let mut pace = Pace::of_messages();
     while let Some((line, is_truncated)) = lines.next().await {
+        let bytes = line.len();
         if is_truncated {
             shared.fail_too_long();
-        } else {
-            shared.receive(line);
+        } else if !shared.receive(line) {
+            pace.count_messages(bytes, 1);
+            pace.keep().await;
         }
     }
 }

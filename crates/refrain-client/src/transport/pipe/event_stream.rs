@@ -6,12 +6,14 @@
 use super::child::ExitGuard;
 use super::{PipeState, QueuedLine};
 use crate::error::{ErrorKind, cause};
+use crate::pace::Pace;
 use crate::retry::within;
 use crate::transport::events::{EventKind, EventParser, StreamEvent};
 use crate::transport::{HttpLink, LinkError};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use http::HeaderMap;
+use http::{HeaderMap, Response};
+use refrain_http::ResponseBody;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +33,7 @@ const POSTS_MAX: usize = 1024;
 pub(crate) struct EventStream {
     http: Arc<HttpLink>,
     endpoint: Url,
-    response: reqwest::Response,
+    response: Response<ResponseBody>,
     parser: EventParser,
     /// Messages after the first event.
     received: Vec<StreamEvent>,
@@ -48,7 +50,7 @@ impl EventStream {
             };
             let mut parser = EventParser::default();
             while parser.buffered() < FIRST_EVENT_MAX {
-                let Ok(Some(chunk)) = response.chunk().await else {
+                let Ok(Some(chunk)) = response.body_mut().chunk().await else {
                     return Ok(None);
                 };
                 let mut events = parser.push(&chunk).into_iter();
@@ -81,13 +83,18 @@ impl EventStream {
     /// Reads messages to the end of the stream. Returns the reason for the end.
     async fn read(mut self, shared: &PipeState) -> String {
         let limit = shared.setup.limits.message;
+        let mut pace = Pace::of_messages();
         loop {
             for event in self.received.drain(..) {
                 if event.kind == EventKind::Message && !event.data.is_empty() {
-                    shared.receive(String::from_utf8_lossy(&event.data).into_owned());
+                    let bytes = event.data.len();
+                    if !shared.receive(String::from_utf8_lossy(&event.data).into_owned()) {
+                        pace.count_messages(bytes, 1);
+                    }
                 }
             }
-            match self.response.chunk().await {
+            pace.keep().await;
+            match self.response.body_mut().chunk().await {
                 Ok(Some(chunk)) => self.received = self.parser.push(&chunk),
                 Ok(None) => return "the event stream ended".to_owned(),
                 Err(error) => return cause(&error).to_string(),

@@ -1,12 +1,12 @@
 //! Fetches the JWK set of an authorization server.
 
 use crate::auth::url::{HttpUrlError, SafeUrl};
-use crate::http_client::{HttpClient, check_tls, root_cause};
 use crate::timer::within;
 use bytes::Bytes;
 use http::header::{ACCEPT, USER_AGENT};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
+use refrain_http::{HttpClient, HttpError};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -16,8 +16,8 @@ const MAX_BYTES: usize = 512 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
-    #[error("request failed: {}", root_cause(.0))]
-    Http(#[from] hyper_util::client::legacy::Error),
+    #[error("request failed: {0}")]
+    Http(#[from] HttpError),
     #[error("unexpected status {0}; redirects are not followed")]
     Status(StatusCode),
     #[error("failed to read a body of up to {MAX_BYTES} bytes: {0}")]
@@ -33,9 +33,7 @@ pub(super) struct JwksDocument {
 
 impl JwksDocument {
     pub(super) fn new(url: SafeUrl) -> Result<Self, HttpUrlError> {
-        if url.tls {
-            check_tls()?;
-        }
+        url.check_tls()?;
         let client = HttpClient::new(TIMEOUT, IDLE);
         Ok(Self { url, client })
     }

@@ -1,0 +1,89 @@
+//! Limits of the rate at which a client processes what a server sends.
+//!
+//! Nothing is lost over the limit: the client reads later, and the server has to wait.
+
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A rate that may be exceeded for a while.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    burst: f64,
+    per_second: f64,
+    left: f64,
+    refilled: Instant,
+}
+
+impl Pace {
+    /// The pace of messages on a stream: 64 MiB at once, then 4 MiB per second. Each message costs 1 KiB besides its bytes.
+    pub(crate) fn of_messages() -> Self {
+        const MIB: f64 = 1_048_576.0;
+        Self::new(64.0 * MIB, 4.0 * MIB)
+    }
+
+    /// The pace of requests about a task that notifications cause: 10 at once, then 5 per second.
+    pub(crate) fn of_polls() -> Self {
+        Self::new(10.0, 5.0)
+    }
+
+    fn new(burst: f64, per_second: f64) -> Self {
+        Self {
+            burst,
+            per_second,
+            left: burst,
+            refilled: Instant::now(),
+        }
+    }
+
+    pub(crate) fn count_messages(&mut self, bytes: usize, messages: usize) {
+        self.left -= (bytes + 1024 * messages) as f64;
+    }
+
+    pub(crate) fn count_poll(&mut self) {
+        self.left -= 1.0;
+    }
+
+    /// Waits while the rate is exceeded.
+    pub(crate) async fn keep(&mut self) {
+        if self.left >= 0.0 {
+            return;
+        }
+        let earned = self.refilled.elapsed().as_secs_f64() * self.per_second;
+        self.refilled = Instant::now();
+        self.left = (self.left + earned).min(self.burst);
+        if self.left < 0.0 {
+            let pause = Duration::from_secs_f64(-self.left / self.per_second);
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn burst_passes_and_the_rest_waits() {
+        let began = Instant::now();
+        let mut pace = Pace::of_messages();
+        for _ in 0..60_000 {
+            pace.keep().await;
+            pace.count_messages(100, 1);
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        for _ in 0..60_000 {
+            pace.keep().await;
+            pace.count_messages(100, 1);
+        }
+        // 120,000 messages of 1,124 bytes are 129 MiB; 64 MiB pass at once.
+        let elapsed = began.elapsed().as_secs();
+        assert!((15..18).contains(&elapsed), "{elapsed} s");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let began = Instant::now();
+        for _ in 0..50_000 {
+            pace.keep().await;
+            pace.count_messages(100, 1);
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,90 @@
+//! New connections: TCP, proxy, TLS, and a time limit for all of them.
+
+#[cfg(feature = "tls")]
+mod secure;
+
+#[cfg(feature = "tls")]
+pub(crate) use secure::Proxies;
+#[cfg(feature = "tls")]
+pub use secure::has_root_certificates;
+
+use crate::meter::MeteredIo;
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tower_service::Service;
+
+/// The least time for all steps together.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A server whose machine is gone is noticed after about a minute.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_RETRIES: u32 = 3;
+
+#[cfg(feature = "tls")]
+type Transport = hyper_rustls::HttpsConnector<secure::Route>;
+#[cfg(not(feature = "tls"))]
+type Transport = HttpConnector;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
+
+#[derive(Clone)]
+pub(crate) struct Connector {
+    transport: Transport,
+    timeout: Duration,
+    #[cfg(feature = "tls")]
+    pub(crate) proxies: Proxies,
+}
+
+impl Connector {
+    #[cfg(not(feature = "tls"))]
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self {
+            transport: tcp(timeout),
+            timeout: timeout.max(HANDSHAKE_TIMEOUT),
+        }
+    }
+
+    /// Whether requests to this URL go to a proxy, without a tunnel.
+    #[cfg(not(feature = "tls"))]
+    fn is_proxied(&self, _: &Uri) -> bool {
+        false
+    }
+}
+
+fn tcp(timeout: Duration) -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(Some(timeout));
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEP_ALIVE));
+    tcp.set_keepalive_interval(Some(KEEP_ALIVE));
+    tcp.set_keepalive_retries(Some(KEEP_ALIVE_RETRIES));
+    tcp
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<MeteredIo<TokioIo<<Transport as Service<Uri>>::Response>>>;
+    type Error = BoxError;
+    type Future = Connecting<Self::Response>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.transport.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let is_proxied = self.is_proxied(&uri);
+        let connecting = tokio::time::timeout(self.timeout, self.transport.call(uri));
+        Box::pin(async move {
+            let late = |_| io::Error::new(io::ErrorKind::TimedOut, "connecting timed out");
+            let io = connecting.await.map_err(late)??;
+            Ok(TokioIo::new(MeteredIo::new(TokioIo::new(io), is_proxied)))
+        })
+    }
+}

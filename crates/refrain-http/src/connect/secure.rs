@@ -1,0 +1,144 @@
+//! TLS with the root certificates of the machine, and proxies.
+
+use super::{BoxError, Connecting, Connector, HANDSHAKE_TIMEOUT, tcp};
+use http::header::PROXY_AUTHORIZATION;
+use http::uri::Scheme;
+use http::{Request, Uri};
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::rt::TokioIo;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
+use tower_service::Service;
+
+const HTTP1: &[u8] = b"http/1.1";
+const HTTP2: &[u8] = b"h2";
+
+impl Connector {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self::with(timeout, Proxies(None), &[HTTP1])
+    }
+
+    pub(crate) fn for_internet(timeout: Duration) -> Self {
+        let versions: &[_] = match cfg!(feature = "http2") {
+            true => &[HTTP2, HTTP1],
+            false => &[HTTP1],
+        };
+        let proxies = Proxies(Some(Arc::new(Matcher::from_env())));
+        Self::with(timeout, proxies, versions)
+    }
+
+    fn with(timeout: Duration, proxies: Proxies, versions: &[&[u8]]) -> Self {
+        let tcp = tcp(timeout);
+        let route = Route {
+            to_proxy: HttpsConnector::from((tcp.clone(), tls_config(&[HTTP1]))),
+            tcp,
+            proxies: proxies.clone(),
+        };
+        Self {
+            transport: HttpsConnector::from((route, tls_config(versions))),
+            timeout: timeout.max(HANDSHAKE_TIMEOUT),
+            proxies,
+        }
+    }
+
+    /// Whether requests to this URL go to a proxy, without a tunnel.
+    pub(super) fn is_proxied(&self, uri: &Uri) -> bool {
+        self.proxies.without_tunnel(uri).is_some()
+    }
+}
+
+/// The proxies to use, if any.
+#[derive(Clone)]
+pub(crate) struct Proxies(Option<Arc<Matcher>>);
+
+impl Proxies {
+    fn of(&self, uri: &Uri) -> Option<Intercept> {
+        self.0.as_ref()?.intercept(uri)
+    }
+
+    fn without_tunnel(&self, uri: &Uri) -> Option<Intercept> {
+        match uri.scheme() == Some(&Scheme::HTTPS) {
+            true => None,
+            false => self.of(uri),
+        }
+    }
+
+    /// Authenticates a request to a proxy without a tunnel. A tunnel is authenticated when it is opened.
+    pub(crate) fn authorize<B>(&self, request: &mut Request<B>) {
+        let proxy = self.without_tunnel(request.uri());
+        if let Some(credentials) = proxy.as_ref().and_then(Intercept::basic_auth) {
+            let headers = request.headers_mut();
+            headers.insert(PROXY_AUTHORIZATION, credentials.clone());
+        }
+    }
+}
+
+/// TCP connections to servers or proxies. A connection to a proxy for an https server is a tunnel to that server.
+#[derive(Clone)]
+pub(crate) struct Route {
+    tcp: HttpConnector,
+    to_proxy: HttpsConnector<HttpConnector>,
+    proxies: Proxies,
+}
+
+impl Service<Uri> for Route {
+    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
+    type Error = BoxError;
+    type Future = Connecting<Self::Response>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.tcp.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let Some(proxy) = self.proxies.of(&uri) else {
+            let connecting = self.tcp.call(uri);
+            return Box::pin(async move { Ok(connecting.await?.into()) });
+        };
+        if uri.scheme() != Some(&Scheme::HTTPS) {
+            return self.to_proxy.call(proxy.uri().clone());
+        }
+        let mut tunnel = Tunnel::new(proxy.uri().clone(), self.to_proxy.clone());
+        if let Some(credentials) = proxy.basic_auth() {
+            tunnel = tunnel.with_auth(credentials.clone());
+        }
+        let connecting = tunnel.call(uri);
+        Box::pin(async move { Ok(connecting.await?) })
+    }
+}
+
+/// Whether the machine has root certificates. Without them, every https request fails.
+pub fn has_root_certificates() -> bool {
+    !roots().is_empty()
+}
+
+fn tls_config(versions: &[&[u8]]) -> ClientConfig {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider supports the default TLS versions")
+        .with_root_certificates(roots())
+        .with_no_client_auth();
+    config.alpn_protocols = versions.iter().map(|name| name.to_vec()).collect();
+    config
+}
+
+fn roots() -> Arc<RootCertStore> {
+    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    let load = || {
+        let mut roots = RootCertStore::empty();
+        let native = rustls_native_certs::load_native_certs();
+        for error in &native.errors {
+            tracing::warn!(%error, "failed to load a root certificate");
+        }
+        roots.add_parsable_certificates(native.certs);
+        Arc::new(roots)
+    };
+    ROOTS.get_or_init(load).clone()
+}

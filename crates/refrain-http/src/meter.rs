@@ -1,0 +1,200 @@
+//! The limit of bytes that a server may send besides the responses that are read.
+//!
+//! A server can send interim responses (status 1xx) or HTTP/2 control frames without end. The HTTP implementation skips
+//! them, so no other limit counts them. All bytes received on a connection count here, until the body that they belong to
+//! is read. Bytes that no reader gets are the head of a response, the framing, and the rest of a body that is dropped.
+
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use parking_lot::Mutex;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes that a server may send at once. More than the flow control of HTTP/2 (5 MiB) and the buffer of HTTP/1 allow for
+/// bodies that are not read yet.
+pub(crate) const BURST: u64 = 8 << 20;
+const PER_SECOND: f64 = 1_048_576.0;
+/// Allowed for the head of a response and for the rest of a body that is dropped: the window of an HTTP/2 stream.
+const PER_REQUEST: u64 = 2 << 20;
+/// Allowed for the framing of each part of a body.
+const PER_CHUNK: u64 = 64;
+
+/// The bytes that the server of one connection may still send.
+#[derive(Debug)]
+pub(crate) struct Meter(Mutex<Budget>);
+
+#[derive(Debug)]
+struct Budget {
+    left: u64,
+    refilled: Instant,
+    is_exceeded: bool,
+}
+
+impl Meter {
+    fn new() -> Self {
+        Self(Mutex::new(Budget {
+            left: BURST,
+            refilled: Instant::now(),
+            is_exceeded: false,
+        }))
+    }
+
+    fn receive(&self, bytes: usize) -> io::Result<()> {
+        let mut budget = self.0.lock();
+        let bytes = bytes as u64;
+        if budget.left < bytes {
+            let earned = budget.refilled.elapsed().as_secs_f64() * PER_SECOND;
+            budget.refilled = Instant::now();
+            budget.add(earned as u64);
+        }
+        let left = budget.left.checked_sub(bytes);
+        budget.is_exceeded = left.is_none();
+        budget.left = left.unwrap_or_default();
+        match left {
+            Some(_) => Ok(()),
+            None => Err(io::Error::other("too many bytes outside of responses")),
+        }
+    }
+
+    /// A part of a body is read.
+    pub(crate) fn deliver(&self, bytes: usize) {
+        if bytes > 0 {
+            self.0.lock().add(bytes as u64 + PER_CHUNK);
+        }
+    }
+
+    /// A response is read to its end or dropped, or a request is cancelled.
+    pub(crate) fn end_request(&self) {
+        self.0.lock().add(PER_REQUEST);
+    }
+
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.0.lock().is_exceeded
+    }
+}
+
+impl Budget {
+    fn add(&mut self, bytes: u64) {
+        self.left = self.left.saturating_add(bytes).min(BURST);
+    }
+}
+
+/// A connection that fails if its server exceeds the limit.
+pub(crate) struct MeteredIo<I> {
+    io: I,
+    meter: Arc<Meter>,
+    /// Whether requests go to a proxy, without a tunnel.
+    is_proxied: bool,
+}
+
+impl<I> MeteredIo<I> {
+    pub(crate) fn new(io: I, is_proxied: bool) -> Self {
+        Self {
+            io,
+            meter: Arc::new(Meter::new()),
+            is_proxied,
+        }
+    }
+}
+
+impl<I: Connection> Connection for MeteredIo<I> {
+    fn connected(&self) -> Connected {
+        let connected = self.io.connected().proxy(self.is_proxied);
+        connected.extra(Arc::clone(&self.meter))
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for MeteredIo<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let start = buffer.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+        Poll::Ready(self.meter.receive(buffer.filled().len() - start))
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for MeteredIo<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn read_bodies_do_not_count() {
+        let meter = Meter::new();
+        for _ in 0..1000 {
+            meter.receive(5 * MIB).expect("read soon");
+            meter.deliver(5 * MIB);
+        }
+        assert!(!meter.is_exceeded());
+    }
+
+    #[test]
+    fn bytes_outside_of_bodies_are_limited() {
+        let meter = Meter::new();
+        let received = (0..).take_while(|_| meter.receive(64 * 1024).is_ok());
+        let received = received.count() * 64 * 1024;
+        assert!((8 * MIB..16 * MIB).contains(&received), "{received}");
+        assert!(meter.is_exceeded());
+    }
+
+    #[test]
+    fn framing_and_dropped_bodies_are_allowed() {
+        let meter = Meter::new();
+        for _ in 0..1_000_000 {
+            // A chunk of one byte.
+            meter.receive(6).expect("allowed");
+            meter.deliver(1);
+        }
+        for _ in 0..100 {
+            meter.receive(2 * MIB).expect("allowed");
+            meter.end_request();
+        }
+    }
+
+    #[test]
+    fn empty_parts_of_bodies_count() {
+        let meter = Meter::new();
+        let frames = (0..).take_while(|_| {
+            meter.deliver(0);
+            meter.receive(9).is_ok()
+        });
+        assert!(frames.count() < 2 * MIB);
+    }
+}
