@@ -48,12 +48,8 @@ pub(crate) async fn ask(
 /// Asks the caller everything that a round of the handler requires, in one round.
 pub(crate) async fn ask_all(cx: &Cx, requests: InputRequests) -> Result<InputResponses, ErrorData> {
     let asks = requests.into_iter().map(async |(key, request)| {
-        let answer = ask(
-            cx.clone(),
-            AskName::Key(key.clone()),
-            server_request(request)?,
-        )
-        .await?;
+        let (name, request) = (AskName::Key(key.clone()), server_request(request)?);
+        let answer = ask(cx.clone(), name, request).await?;
         Ok((key, convert::<_, Value>(&answer)?))
     });
     let answers = futures_util::future::try_join_all(asks).await?;

@@ -3,6 +3,7 @@
 use crate::asks::{call_failed, convert};
 use crate::connection::Connection;
 use crate::handler::{RmcpHandler, Target};
+use parking_lot::Mutex;
 use refrain::prelude::*;
 use refrain::runtime::wire::client::AsSent;
 use refrain::runtime::wire::{
@@ -18,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The names under which a handler has ever offered entries.
 #[derive(Default)]
@@ -265,12 +266,12 @@ fn read<T: DeserializeOwned>(entry: &RawValue) -> Option<AsSent<T>> {
 
 impl OfferedNames {
     fn add(&self, listing: Listing, name: String) {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.0.lock();
         names.insert((listing as u8, name));
     }
 
     fn names(&self, listing: Listing) -> Vec<String> {
-        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = self.0.lock();
         let of_list = names.iter().filter(|(of, _)| *of == listing as u8);
         of_list.map(|(_, name)| name.clone()).collect()
     }

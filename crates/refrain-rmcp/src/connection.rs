@@ -12,7 +12,7 @@ use rmcp::model::{
     ProgressToken, ProtocolVersion, RequestId, RequestMetaObject, ServerJsonRpcMessage,
 };
 use rmcp::service::{
-    Peer, RequestContext, RoleServer, RunningService, RxJsonRpcMessage, Service, serve_directly,
+    RequestContext, RoleServer, RunningService, RxJsonRpcMessage, Service, serve_directly,
 };
 use rmcp::transport::Transport;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender, error::SendError};
@@ -51,14 +51,9 @@ impl<S: Service<RoleServer>> Connection<S> {
         }
     }
 
-    pub(crate) fn peer(&self) -> &Peer<RoleServer> {
-        self.running.peer()
-    }
-
     /// The context of a request. It names the revision 2026-07-28, so that the handler may also return rounds.
     pub(crate) fn context(&self) -> RequestContext<RoleServer> {
-        let id = RequestId::Number(0);
-        let mut context = RequestContext::new(id.clone(), self.peer().clone());
+        let mut context = RequestContext::new(RequestId::Number(0), self.running.peer().clone());
         let capabilities = self.capabilities.clone();
         let version = ProtocolVersion::V_2026_07_28;
         context.meta = RequestMetaObject::with_client_context(version, client(), capabilities);
@@ -76,7 +71,6 @@ impl<S: Service<RoleServer>> Connection<S> {
             meta.0.set_tracestate(state);
         }
         meta.set_progress_token(ProgressToken(NumberOrString::Number(0)));
-        #[expect(deprecated, reason = "handlers may still log to their client")]
         meta.set_log_level(LoggingLevel::Debug);
         context.meta.extend(meta);
         context.extensions.insert(cx.clone());

@@ -21,7 +21,6 @@ tokio::task_local! {
 ///
 /// ```
 /// use rmcp::ErrorData;
-use rmcp::model::ErrorCode;
 ///
 /// async fn charge(euros: u32) -> Result<String, ErrorData> {
 ///     Ok(format!("receipt for {euros} euros"))

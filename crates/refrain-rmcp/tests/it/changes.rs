@@ -1,6 +1,7 @@
 //! Changes of lists and resources that a handler reports: during a call, from `on_initialized`, through a subscription.
 
 use crate::support::{instance, request, send};
+use parking_lot::Mutex;
 use refrain::auth::Principal;
 use refrain::server::Server;
 use refrain_rmcp::serve;
@@ -13,7 +14,6 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext, SubscriptionSink};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 use serde_json::{Value, json};
-use std::sync::Mutex;
 
 /// Each call adds a tool. The name of the called tool says who reports that.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl ServerHandler for Growing {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let added = (0..*self.tools.lock().unwrap()).map(|number| format!("added_{number}"));
+        let added = (0..*self.tools.lock()).map(|number| format!("added_{number}"));
         let reporters = ["call", "initialized", "subscription", "resource"].map(str::to_owned);
         let tool = |name| Tool::new(name, "Grows", object(json!({"type": "object"})));
         let tools = reporters.into_iter().chain(added).map(tool);
@@ -56,7 +56,7 @@ impl ServerHandler for Growing {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        *self.initialized.lock().unwrap() = Some(context.peer);
+        *self.initialized.lock() = Some(context.peer);
     }
 
     fn accepted_subscription_filter(
@@ -67,7 +67,7 @@ impl ServerHandler for Growing {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        *self.subscription.lock().unwrap() = Some(context.sink().clone());
+        *self.subscription.lock() = Some(context.sink().clone());
         context.cancelled().await;
         Ok(())
     }
@@ -77,9 +77,9 @@ impl ServerHandler for Growing {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        *self.tools.lock().unwrap() += 1;
-        let initialized = self.initialized.lock().unwrap().clone();
-        let subscription = self.subscription.lock().unwrap().clone();
+        *self.tools.lock() += 1;
+        let initialized = self.initialized.lock().clone();
+        let subscription = self.subscription.lock().clone();
         let sent = match &*request.name {
             "call" => context.peer.notify_tool_list_changed().await.is_ok(),
             "initialized" => {

@@ -22,11 +22,11 @@ async fn live_tool_runs_once_over_its_rounds() {
     let second = next(
         &call,
         &first,
-        json!({"elicitation-1": accept(json!({"name": "Ada"}))}),
+        json!({"elicitation-1": accept(&json!({"name": "Ada"}))}),
     );
     let (second_response, _) = send(&server, "", &second).await;
     assert!(asks(&second_response).contains_key("elicitation-2"));
-    let answers = json!({"elicitation-2": accept(json!({"hour": 18}))});
+    let answers = json!({"elicitation-2": accept(&json!({"hour": 18}))});
     let third = next(&call, &second_response, answers);
     let (last, _) = send(&server, "", &third).await;
     assert_eq!(text(&last), "4 seats for Ada at 18, note 1");
@@ -46,14 +46,14 @@ async fn two_live_callers_are_not_mixed_up() {
     let stolen = next(
         &call,
         &ada,
-        json!({"elicitation-1": accept(json!({"name": "Eve"}))}),
+        json!({"elicitation-1": accept(&json!({"name": "Eve"}))}),
     );
     let (rejected, _) = send(&server, "bo", &stolen).await;
     assert!(rejected["error"].is_object(), "{rejected}");
     for (caller, first) in [("bo", bo), ("ada", ada)] {
-        let answer = json!({"elicitation-1": accept(json!({"name": caller}))});
+        let answer = json!({"elicitation-1": accept(&json!({"name": caller}))});
         let (second, _) = send(&server, caller, &next(&call, &first, answer)).await;
-        let answer = json!({"elicitation-2": accept(json!({"hour": 18}))});
+        let answer = json!({"elicitation-2": accept(&json!({"hour": 18}))});
         let (last, _) = send(&server, caller, &next(&call, &second, answer)).await;
         assert!(
             text(&last).starts_with(&format!("1 seats for {caller}")),

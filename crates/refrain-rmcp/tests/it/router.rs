@@ -134,7 +134,7 @@ async fn client_with_rounds_gets_the_rounds_of_the_tool() {
     let call = request("tools/call", json!({"name": "greet", "arguments": {}}));
     let (mut response, _) = send(&server, "", &call).await;
     for (key, answer) in [
-        ("guest", accept(json!({"name": "Bo"}))),
+        ("guest", accept(&json!({"name": "Bo"}))),
         ("roots", json!({"roots": []})),
         (
             "line",

@@ -62,6 +62,6 @@ pub(crate) fn text(response: &Value) -> &str {
     text.unwrap_or_else(|| panic!("no text in {response}"))
 }
 
-pub(crate) fn accept(content: Value) -> Value {
+pub(crate) fn accept(content: &Value) -> Value {
     json!({"action": "accept", "content": content})
 }
