@@ -176,10 +176,7 @@ impl Flow {
                 Event::Suspended(state.suspend(self.shared.flow))
             } else {
                 end_event(&mut state).unwrap_or_else(|| {
-                    Event::Ended(End::Fault(Fault {
-                        message: "the handler took longer than the time limit of a round".into(),
-                        bad_answer: false,
-                    }))
+                    Event::Ended(End::Fault(Fault::round_time()))
                 })
             }
         };

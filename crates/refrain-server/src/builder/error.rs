@@ -26,7 +26,7 @@ pub enum BuildError {
     },
     /// A tool needs a replay log.
     #[error(
-        "tool {tool:?} needs a replay log: set the log that the fleet shares with .replay_log(..), \
+        "tool {tool:?} needs a replay log: set the store that the fleet shares with .store(..), \
          or declare a single instance with .single_instance()"
     )]
     NeedsReplayLog {
@@ -34,7 +34,7 @@ pub enum BuildError {
         tool: String,
     },
     /// A tool needs a task store.
-    #[error("tool {tool:?} needs a task store: set one with .tasks(..)")]
+    #[error("tool {tool:?} needs a task store: set one with .store(..)")]
     NeedsTaskStore {
         /// The tool.
         tool: String,
@@ -115,7 +115,7 @@ pub enum BuildError {
     ExtensionName(String),
     /// The server declares this extension itself.
     #[error(
-        "extension {0:?} is built in: the server always declares call ids, and tasks with .tasks(..)"
+        "extension {0:?} is built in: the server always declares call ids, and tasks with .store(..)"
     )]
     ReservedExtension(&'static str),
     /// The task namespace contains a colon.
