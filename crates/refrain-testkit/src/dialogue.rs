@@ -134,7 +134,8 @@ impl<'f> Dialogue<'f> {
         let id = self.request["id"].as_u64().unwrap_or_default() + 1;
         if let Some(task) = &mut self.task {
             let left_out = round.asks.iter().filter(|asked| asked.answer.is_none());
-            task.left_out.extend(left_out.map(|asked| asked.key.clone()));
+            task.left_out
+                .extend(left_out.map(|asked| asked.key.clone()));
             self.request = task.update(id, answers.into());
             return;
         }

@@ -82,7 +82,8 @@ mod tests {
     #[test]
     fn keys_are_numbered_by_their_first_use() {
         let (one, other) = ("0123456789abcdef".repeat(2), "f".repeat(32));
-        let value = json!({"a": [format!("lamp-{one}"), other, format!("{other} {one}.")], "b": "ff"});
+        let value =
+            json!({"a": [format!("lamp-{one}"), other, format!("{other} {one}.")], "b": "ff"});
         let numbered = json!({"a": ["lamp-<key 1>", "<key 2>", "<key 2> <key 1>."], "b": "ff"});
         assert_eq!(with_numbered_keys(value), numbered);
     }

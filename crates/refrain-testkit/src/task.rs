@@ -156,7 +156,10 @@ pub(crate) fn final_reply(request: &Value, task: &Value) -> Option<Value> {
     let (member, outcome) = match task["status"].as_str()? {
         "completed" => ("result", &task["result"]),
         "failed" => ("error", &task["error"]),
-        "cancelled" => panic!("the task of the call was cancelled: {}", task["statusMessage"]),
+        "cancelled" => panic!(
+            "the task of the call was cancelled: {}",
+            task["statusMessage"]
+        ),
         _ => return None,
     };
     Some(json!({"jsonrpc": "2.0", "id": request["id"], member: outcome}))

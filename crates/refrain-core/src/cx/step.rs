@@ -284,7 +284,10 @@ where
         }
     }
     // A task must not retry work that was started.
-    let outcome = to_outcome(work.await.map_err(|error| error.into_error().without_retry()));
+    let outcome = to_outcome(
+        work.await
+            .map_err(|error| error.into_error().without_retry()),
+    );
     let failed = matches!(outcome, StoredOutcome::Failure(_));
     let record = serde_json::to_string(&(failed, &**outcome.json()))?;
     if let Err(error) = log.finish(&key, &record).await {

@@ -1,8 +1,8 @@
 //! Asks: rounds, wire keys, scopes, limits, orphaned tasks.
 
 use crate::support::{
-    self, Book, Name, Num, World, assert_contains, assert_fault, handler, handler_with, many_threads,
-    num, one_thread,
+    self, Book, Name, Num, World, assert_contains, assert_fault, handler, handler_with,
+    many_threads, num, one_thread,
 };
 use futures_util::future::{join, join_all, join3};
 use refrain_core::{AskError, Cx, ErrorKind, ok};

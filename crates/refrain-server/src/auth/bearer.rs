@@ -148,8 +148,7 @@ impl BearerTokens {
         // A lookup by digest does not leak tokens through timing.
         let callers = self.callers.read();
         let caller = callers.get(&sha256(token.as_bytes())).cloned();
-        caller
-.ok_or(AuthRejection::InvalidToken("unknown bearer token".into()))
+        caller.ok_or(AuthRejection::InvalidToken("unknown bearer token".into()))
     }
 }
 

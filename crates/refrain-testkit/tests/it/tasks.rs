@@ -25,9 +25,7 @@ async fn deliver(cx: Cx, effects: State<Effects>) -> Result<String> {
     cx.sleep(Duration::from_millis(20)).await;
     Ok(format!(
         "{} got {} and {}",
-        login.name,
-        left?.amount,
-        right?.amount
+        login.name, left?.amount, right?.amount
     ))
 }
 

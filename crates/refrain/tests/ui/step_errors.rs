@@ -15,8 +15,8 @@ async fn price() -> anyhow::Result<u32> {
 /// Returns the stock.
 #[tool]
 async fn boxed(cx: Cx) -> Result<String> {
-    let stock = cx.step("stock", stock()).await?;
-    Ok(stock.to_string())
+    drop(cx.step("stock", stock()));
+    Ok(String::new())
 }
 
 /// Returns the price.
