@@ -5,6 +5,7 @@ use crate::error::program;
 use crate::instance::InstanceFlags;
 use crate::serve::ServeOptions;
 use crate::setup::{BuildSetup, Setup};
+use crate::shell_files::{self, CompletionsOptions, ManOptions};
 use crate::store::StoreUrl;
 use crate::{
     AppError, BuildEndpoint, EndpointFlags, config, keys, print_error, serve, tasks, worker,
@@ -47,6 +48,8 @@ pub struct App<F: Args = NoFlags, C = NoSettings> {
     pub(crate) default_store: StoreUrl,
     pub(crate) build: Box<dyn BuildSetup<F, C>>,
     pub(crate) build_endpoint: Option<Box<BuildEndpoint<F>>>,
+    /// The command line with all commands, if the program has more than [`Command`].
+    command_line: Option<fn() -> clap::Command>,
 }
 
 /// No further flags.
@@ -64,12 +67,20 @@ pub enum Command<F: Args = NoFlags> {
     Serve(Box<serve::ServeCommand<F>>),
     /// Run tasks without serving clients.
     Worker(Box<InstanceFlags<F>>),
-    /// List, show, cancel and requeue the tasks in a store (for operators).
+    /// Manage what the instances keep in their store (for operators).
+    Store(tasks::StoreOptions),
+    /// The former name of `store tasks`.
+    #[command(hide = true)]
     Tasks(tasks::TasksOptions),
     /// Create and rotate the keys that the instances of a fleet share.
     Keys(keys::KeysOptions),
     /// Check a configuration file, or print one with all defaults.
     Config(config::ConfigOptions),
+    /// Print the completions of a shell.
+    Completions(CompletionsOptions),
+    /// Write the manual pages of all commands.
+    #[command(hide = true)]
+    Man(ManOptions),
 }
 
 /// An MCP server, and commands to operate it.
@@ -163,6 +174,7 @@ impl<F: Args, C: Serialize + DeserializeOwned> App<F, C> {
             default_store: StoreUrl::default(),
             build: Box::new(build),
             build_endpoint: None,
+            command_line: None,
         }
     }
 
@@ -178,13 +190,27 @@ impl<F: Args, C: Serialize + DeserializeOwned> App<F, C> {
         self
     }
 
+    /// The whole command line of a program with more commands than [`Command`], such as `Cli::command` of a
+    /// `clap::Parser`. The commands `completions` and `man` describe it.
+    pub fn command_line(mut self, command: fn() -> clap::Command) -> Self {
+        self.command_line = Some(command);
+        self
+    }
+
+    fn build_command_line(&self) -> clap::Command {
+        if let Some(command) = self.command_line {
+            return command();
+        }
+        let command = Cli::<F>::command().name(self.name);
+        match self.version {
+            Some(version) => command.version(version),
+            None => command,
+        }
+    }
+
     /// Parses the command line, runs the command and prints its error. Returns the exit code of the process.
     pub fn main(&self) -> ExitCode {
-        let mut command = Cli::<F>::command().name(self.name);
-        if let Some(version) = self.version {
-            command = command.version(version);
-        }
-        let matches = command.get_matches();
+        let matches = self.build_command_line().get_matches();
         let cli = Cli::<F>::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
         self.run(cli.command).unwrap_or_else(|error| {
             print_error(&error.to_string());
@@ -231,9 +257,18 @@ impl<F: Args, C: Serialize + DeserializeOwned> App<F, C> {
         match command {
             Command::Serve(command) => command.run(self, &settings),
             Command::Worker(flags) => worker::run(self, &settings, &flags),
-            Command::Tasks(options) => tasks::run(self, &settings, &options),
+            Command::Store(options) => options.run(self, &settings),
+            Command::Tasks(options) => {
+                let program = self.name;
+                anstream::eprintln!("note: `{program} tasks` is now `{program} store tasks`");
+                tasks::run(self, &settings, &options)
+            }
             Command::Keys(options) => keys::run(options),
             Command::Config(options) => config::run::<C>(&settings, &options),
+            Command::Completions(options) => {
+                shell_files::print_completions(self.build_command_line(), options)
+            }
+            Command::Man(options) => shell_files::write_manual(self.build_command_line(), &options),
         }
     }
 }

@@ -26,9 +26,10 @@
 //! | --- | --- |
 //! | `serve` | serves clients over HTTP, or with `--stdio` over standard input and output |
 //! | `worker` | runs tasks without serving clients |
-//! | `tasks` | lists, shows, cancels and requeues the tasks in a store |
+//! | `store tasks` | lists, shows, cancels and requeues the tasks in a store |
 //! | `keys` | creates and rotates the keys that a fleet shares |
 //! | `config` | checks a configuration file, or prints one with all defaults |
+//! | `completions` | prints the completions of a shell |
 //!
 //! The configuration overrides the builder's limits, token lifetimes, keys, task store and authentication. It overrides the
 //! audience of tokens only if it sets one.
@@ -48,10 +49,12 @@ pub mod secret_file;
 mod serve;
 mod servers;
 mod setup;
+mod shell_files;
 mod signals;
 mod store;
 mod tasks;
 mod tls;
+mod webhooks;
 mod worker;
 
 pub use app::{App, Command, NoFlags, NoSettings};

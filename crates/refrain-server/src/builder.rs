@@ -8,11 +8,13 @@ pub use error::BuildError;
 use crate::auth::{AccessRules, Authenticator};
 use crate::catalog::{Caches, Changes, Listing, Prompt, Resource, ResourceTemplate, Tool};
 use crate::handler::StateMap;
+use crate::http::ServerCard;
 use crate::limits::ServerLimits;
 use crate::metrics::Metrics;
 use crate::rounds::RoundHook;
 use crate::server::Server;
-use crate::tasks::TaskOptions;
+use crate::skills::Skill;
+use crate::tasks::{TaskOptions, Webhook};
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, SealerOptions, Source, SystemSource, Trace,
 };
@@ -44,6 +46,9 @@ pub struct ServerBuilder {
     task_store: Option<Arc<dyn TaskStore>>,
     task_options: TaskOptions,
     pub(crate) task_namespace: String,
+    webhooks: Vec<Webhook>,
+    server_card: Option<ServerCard>,
+    skills: Vec<Skill>,
     pub(crate) advertise: Option<String>,
     peers: Vec<String>,
     metrics: Option<Arc<Metrics>>,
@@ -81,6 +86,9 @@ impl ServerBuilder {
             task_store: None,
             task_options: TaskOptions::default(),
             task_namespace: String::new(),
+            webhooks: Vec::new(),
+            server_card: None,
+            skills: Vec::new(),
             advertise: None,
             peers: Vec::new(),
             metrics: None,
@@ -118,6 +126,16 @@ impl ServerBuilder {
         self
     }
 
+    /// Publishes a skill: registers its files as resources, lists it in `skills/list`, and declares the Skills extension. The
+    /// cache of [`Listing::Resources`] applies to this list, too.
+    pub fn skill(mut self, skill: Skill) -> Self {
+        for resource in skill.resources() {
+            self.registered = self.registered.resource(resource);
+        }
+        self.skills.push(skill);
+        self
+    }
+
     /// Registers the added entries of `changes`.
     pub fn register(mut self, changes: Changes) -> Self {
         self.registered = self.registered.and(changes);
@@ -152,6 +170,12 @@ impl ServerBuilder {
     /// Adds an icon.
     pub fn icon(mut self, icon: Icon) -> Self {
         self.info.icons.push(icon);
+        self
+    }
+
+    /// Publishes the server's metadata without authentication, at the path of the endpoint and `/server-card`.
+    pub fn server_card(mut self, card: ServerCard) -> Self {
+        self.server_card = Some(card);
         self
     }
 
@@ -310,6 +334,13 @@ impl ServerBuilder {
     /// share a store. Clients do not see the tasks of other namespaces.
     pub fn task_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.task_namespace = namespace.into();
+        self
+    }
+
+    /// Adds an endpoint that is notified when a task has ended. It applies to tasks that this server creates from now on. All
+    /// instances of a fleet must have the same webhooks.
+    pub fn webhook(mut self, webhook: Webhook) -> Self {
+        self.webhooks.push(webhook);
         self
     }
 

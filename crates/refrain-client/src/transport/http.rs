@@ -57,26 +57,19 @@ pub(crate) struct HttpLink {
 
 impl HttpLink {
     pub(crate) fn new(url: Url, setup: &ClientBuilder) -> Result<Self, ErrorKind> {
-        // Tokens and answers must not be sent to another server.
-        let same_origin = redirect::Policy::custom(|attempt| {
-            let first = attempt.previous().first();
-            let is_same = first.is_some_and(|first| first.origin() == attempt.url().origin());
-            // Other redirects turn a POST into a GET.
-            let keeps_method = matches!(attempt.status().as_u16(), 307 | 308);
-            if !is_same || !keeps_method || attempt.previous().len() > REDIRECTS_MAX {
-                attempt.stop()
-            } else {
-                attempt.follow()
-            }
-        });
-        let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(same_origin)
-            .build()
-            .map_err(|error| ErrorKind::InvalidAddress {
-                address: url.to_string(),
-                why: cause(&error).to_string(),
-            })?;
+        let builder = || {
+            let builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT);
+            builder.redirect(same_origin())
+        };
+        let http = match builder().build() {
+            // The machine may have no certificate authorities, as some containers. Plain HTTP needs none.
+            Err(_) if url.scheme() == "http" => builder().tls_certs_only([]).build(),
+            http => http,
+        };
+        let http = http.map_err(|error| ErrorKind::InvalidAddress {
+            address: url.to_string(),
+            why: cause(&error).to_string(),
+        })?;
         Ok(Self {
             http,
             url,
@@ -243,10 +236,13 @@ impl HttpLink {
     }
 
     fn send_error(&self, error: reqwest::Error) -> LinkError {
-        if !error.is_connect() {
-            return LinkError::Lost(ErrorKind::ConnectionLost(error.into()));
-        }
         let address = self.url.to_string();
+        if !error.is_connect() {
+            return LinkError::Lost(match self.url.scheme() == "http" && is_not_http(&error) {
+                true => ErrorKind::NotHttp { address },
+                false => ErrorKind::ConnectionLost(error.into()),
+            });
+        }
         LinkError::NotSent(match is_not_tls(&error) {
             true => ErrorKind::NotTls { address },
             false => ErrorKind::Unreachable {
@@ -255,6 +251,21 @@ impl HttpLink {
             },
         })
     }
+}
+
+/// Follows redirects to the same origin that keep the method: tokens and answers must not be sent to another server.
+fn same_origin() -> redirect::Policy {
+    redirect::Policy::custom(|attempt| {
+        let first = attempt.previous().first();
+        let is_same = first.is_some_and(|first| first.origin() == attempt.url().origin());
+        // Other redirects turn a POST into a GET.
+        let keeps_method = matches!(attempt.status().as_u16(), 307 | 308);
+        if !is_same || !keeps_method || attempt.previous().len() > REDIRECTS_MAX {
+            attempt.stop()
+        } else {
+            attempt.follow()
+        }
+    })
 }
 
 /// Checks the headers that the application set, and marks their values as secrets.
@@ -289,6 +300,12 @@ fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
         Some(inside) => is_not_tls(inside),
         None => error.source().is_some_and(is_not_tls),
     }
+}
+
+/// Whether the response is not an HTTP message.
+fn is_not_http(error: &(dyn Error + 'static)) -> bool {
+    let is_parse_error = error.downcast_ref().is_some_and(hyper::Error::is_parse);
+    is_parse_error || error.source().is_some_and(is_not_http)
 }
 
 fn is_stream(response: &reqwest::Response) -> bool {

@@ -10,10 +10,11 @@ use crate::relay::Relay;
 use crate::rounds::{Flows, Rounds, SealedLog};
 use crate::server::{Server, ServerInner, WeakServer};
 use crate::services::Services;
+use crate::skills::Skills;
 use crate::subscriptions::Subscriptions;
 use crate::tasks::{Namespace, Tasks};
 use refrain_core::{KeyRing, ReplayLog, Sealer};
-use refrain_wire::{CALL_ID_KEY, TASKS_EXTENSION};
+use refrain_wire::{CALL_ID_KEY, SKILLS_EXTENSION, TASKS_EXTENSION};
 use regex::Regex;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
@@ -24,6 +25,7 @@ impl ServerBuilder {
     pub fn build(mut self) -> Result<Server, BuildError> {
         self.limits.check()?;
         self.declare_extensions()?;
+        self.check_webhooks()?;
         if self.advertise.is_some() && self.keys.is_none() {
             return Err(BuildError::AdvertiseNeedsKeys);
         }
@@ -32,6 +34,12 @@ impl ServerBuilder {
         let client_address_header = header
             .map(|name| name.parse().map_err(|_| BuildError::HeaderName(name)))
             .transpose()?;
+        let resource = self.access.metadata.as_ref();
+        let resource = resource.map(|metadata| metadata.resource.clone());
+        let server_card = self.server_card.take();
+        let server_card = server_card.map(|card| card.publish(&self.info, resource.as_deref()));
+        let server_card = server_card.transpose()?;
+        let skills = Skills::new(&self.skills)?;
         let services = self.services();
         let catalog = Arc::new(self.catalog(&services)?);
         self.warn_about_scopes(&catalog);
@@ -50,8 +58,8 @@ impl ServerBuilder {
             let tasks = self.task_store.map(|store| {
                 let (catalog, auth) = (catalog.clone(), auth.clone());
                 let (flows, services) = (flows.clone(), services.clone());
-                let tasks = (store, self.task_options);
-                Tasks::new(tasks, namespace, catalog, auth, flows, services)
+                let (tasks, webhooks) = ((store, self.task_options), self.webhooks);
+                Tasks::new(tasks, namespace, webhooks, catalog, auth, flows, services)
             });
             let live = LiveCalls::new(&relay.own, flows.clone(), services.clone());
             let rounds = Rounds::new(
@@ -83,9 +91,28 @@ impl ServerBuilder {
                 client_address_header,
                 rounds,
                 tasks,
+                server_card,
+                skills,
                 services: services.clone(),
             }
         })))
+    }
+
+    fn check_webhooks(&self) -> Result<(), BuildError> {
+        for (index, webhook) in self.webhooks.iter().enumerate() {
+            let name = webhook.name.clone();
+            if self.task_store.is_none() {
+                return Err(BuildError::WebhookNeedsTaskStore(name));
+            }
+            if self.webhooks[..index]
+                .iter()
+                .any(|other| other.name == name)
+            {
+                let kind = "webhook";
+                return Err(BuildError::Duplicate { kind, name });
+            }
+        }
+        Ok(())
     }
 
     fn warn_about_scopes(&self, catalog: &Catalog) {
@@ -101,7 +128,7 @@ impl ServerBuilder {
         if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
             return Err(BuildError::ExtensionName(name.clone()));
         }
-        for name in [TASKS_EXTENSION, CALL_ID_KEY] {
+        for name in [TASKS_EXTENSION, SKILLS_EXTENSION, CALL_ID_KEY] {
             if self.extensions.contains_key(name) {
                 return Err(BuildError::ReservedExtension(name));
             }
@@ -109,6 +136,9 @@ impl ServerBuilder {
         let settings = || Value::Object(Map::new());
         // Tells clients that they may repeat a call whose response was lost.
         self.extensions.insert(CALL_ID_KEY.into(), settings());
+        if !self.skills.is_empty() {
+            self.extensions.insert(SKILLS_EXTENSION.into(), settings());
+        }
         if self.task_store.is_some() {
             self.task_options.check()?;
             if self.task_options.seal && self.keys.is_none() {
