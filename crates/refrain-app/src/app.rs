@@ -96,9 +96,7 @@ impl App {
         // clap needs names with a static lifetime, and a process has one App.
         let name = program().leak();
         let version = &*builder.version().to_owned().leak();
-        let mut app = Self::with_flags(name, move |_| Ok(builder.clone()));
-        app.version = Some(version);
-        app
+        Self::with_flags(name, move |_| Ok(builder.clone())).version(version)
     }
 }
 
@@ -178,6 +176,12 @@ impl<F: Args, C: Serialize + DeserializeOwned> App<F, C> {
             build_endpoint: None,
             command_line: None,
         }
+    }
+
+    /// The version that `--version` prints, as in `.version(env!("CARGO_PKG_VERSION"))`.
+    pub fn version(mut self, version: &'static str) -> Self {
+        self.version = Some(version);
+        self
     }
 
     /// The store if neither a flag nor the file nor the environment sets one. Without this, `sqlite:refrain.db`.

@@ -256,7 +256,7 @@ impl<C> UncheckedConfig<C> {
     }
 }
 
-fn read_tokens(file: &Path) -> Result<BearerTokens, AppError> {
+pub(crate) fn read_tokens(file: &Path) -> Result<BearerTokens, AppError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| format!("cannot read token file {}: {error}", file.display()))?;
     BearerTokens::parse(&text)

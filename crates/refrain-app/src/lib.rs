@@ -1,7 +1,7 @@
 //! The application shell of a Refrain server.
 //!
 //! [`run`] turns a [`ServerBuilder`] into a program: command-line flags, a TOML file, keys, a task store,
-//! authentication, limits, metrics, logs, draining on SIGTERM and reloading keys and certificates on SIGHUP.
+//! authentication, limits, metrics, logs, draining on SIGTERM, and reloading of keys, certificates and callers on SIGHUP.
 //!
 //! ```no_run
 //! use refrain::prelude::*;
@@ -34,7 +34,7 @@
 //! The configuration overrides the builder's limits, token lifetimes, keys, task store and authentication. It overrides the
 //! audience of tokens only if it sets one.
 //!
-//! A program that adds flags, settings or commands uses [`App`] and [`Command`].
+//! A program that adds flags, settings or commands uses [`App`] and [`Command`]; the page "A whole server program" of the book shows one.
 
 mod app;
 mod auth;

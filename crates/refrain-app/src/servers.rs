@@ -5,6 +5,7 @@ use crate::error::{program, with_hint};
 use crate::store::StoreUrl;
 use crate::{App, AppError, EndpointFlags, Endpoints};
 use clap::Args;
+use refrain::auth::BearerTokens;
 use refrain::server::{KeyRing, Server, ServerBuilder, TlsCertificate};
 use refrain::store::Store;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub(crate) struct Servers {
     pub(crate) endpoints: Endpoints,
     /// The certificate of the endpoints.
     pub(crate) tls: Option<TlsCertificate>,
+    /// The callers in the token file.
+    pub(crate) tokens: Option<BearerTokens>,
 }
 
 impl Servers {
@@ -46,6 +49,7 @@ impl Servers {
             main,
             endpoints,
             tls: config.tls,
+            tokens: config.tokens,
         })
     }
 
@@ -117,8 +121,8 @@ pub(crate) fn configure(
         .flow_ttl(config.flow_ttl_seconds.seconds())
         .clock_skew(config.clock_skew_seconds.seconds())
         .max_token(config.limits.token_chars.size())
-        .replay_log(store.clone())
-        .tasks(store.clone(), config.tasks.options());
+        .store(store.clone())
+        .task_options(config.tasks.options());
     if let Some(audience) = &config.audience {
         builder = builder.audience(audience.as_str());
     }

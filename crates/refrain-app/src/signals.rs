@@ -1,9 +1,10 @@
-//! Signals: SIGTERM and SIGINT drain the instance, SIGHUP reloads its keys and its certificate.
+//! Signals: SIGTERM and SIGINT drain the instance, SIGHUP reloads the files with its keys, certificate and callers.
 
-use crate::config::Config;
+use crate::config::{Config, read_tokens};
 use crate::servers::Servers;
 use crate::tls::TlsFiles;
 use crate::{AppError, keys, secret_file};
+use refrain::auth::BearerTokens;
 use refrain::server::{Server, TlsCertificate};
 use std::path::Path;
 use std::pin::Pin;
@@ -38,22 +39,27 @@ pub(crate) fn shutdown() -> Result<Shutdown, AppError> {
     }))
 }
 
-/// Reloads the key file and the certificate on SIGHUP. If one cannot be read, the old one stays in use.
+/// Reloads the key file, the certificate and the token file on SIGHUP. If one cannot be read, the old one stays in use.
 pub(crate) fn reload_on_hangup(servers: &Servers, config: &Config) -> Result<(), AppError> {
     let mut hangup = signal(SignalKind::hangup())?;
     let keys = config.keys.clone().map(|keys| keys.0);
     let certificate = config.tls().zip(servers.tls.clone());
+    let tokens = config.tokens.clone().map(|file| file.0);
+    let tokens = tokens.zip(servers.tokens.clone());
     let servers = servers.all();
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            if keys.is_none() && certificate.is_none() {
-                tracing::warn!("SIGHUP ignored: neither a key file nor a certificate is set");
+            if keys.is_none() && certificate.is_none() && tokens.is_none() {
+                tracing::warn!("SIGHUP ignored: no key file, certificate or token file is set");
             }
             if let Some(file) = &keys {
                 reload_keys(&servers, file);
             }
             if let Some((files, certificate)) = &certificate {
                 reload_certificate(certificate, files);
+            }
+            if let Some((file, tokens)) = &tokens {
+                reload_tokens(tokens, file);
             }
         }
     });
@@ -82,5 +88,15 @@ fn reload_certificate(certificate: &TlsCertificate, files: &TlsFiles) {
             tracing::info!(file = %files.cert.display(), "certificate reloaded");
         }
         Err(error) => tracing::error!(%error, "failed to reload the certificate"),
+    }
+}
+
+fn reload_tokens(tokens: &BearerTokens, file: &Path) {
+    match read_tokens(file) {
+        Ok(new) => {
+            tokens.replace(&new);
+            tracing::info!(file = %file.display(), "token file reloaded");
+        }
+        Err(error) => tracing::error!(%error, "failed to reload the token file"),
     }
 }

@@ -19,10 +19,11 @@ pub use detach::DetachFuture;
 pub use sleep::SleepFuture;
 pub use step::StepFuture;
 
+use crate::error::IntoError;
 use crate::flow::{Shared, is_url, malformed_url};
 use crate::journal::OperationKind;
 use crate::replay::{LogKey, Retention};
-use crate::{Elicit, Error, Form, Result};
+use crate::{Elicit, Form, Result};
 use ask::Question;
 use refrain_wire::{Root, SamplingAnswer, SamplingParams};
 use serde::Serialize;
@@ -187,11 +188,11 @@ impl Cx {
     where
         D: Fn() -> F,
         F: Future<Output = Result<bool, E>>,
-        E: Into<Error>,
+        E: IntoError,
     {
         let (name, message, url) = (name.into(), message.into(), url.into());
         if !is_url(&url) {
-            self.shared.fault(&malformed_url(&name));
+            self.shared.fault(malformed_url(&name));
         }
         // The first ask is created now, so that asks are ordered by the calls of the handler.
         let mut next = self.ask_url(name.clone(), message.clone(), url.clone());
@@ -238,7 +239,7 @@ impl Cx {
         let name = name.into();
         if let Err(reason) = params.check() {
             self.shared
-                .fault(&format!("invalid sampling request {name:?}: {reason}"));
+                .fault(format!("invalid sampling request {name:?}: {reason}"));
         }
         params.drop_undeclared(self.shared.env.capabilities);
         let question = Question::Sampling(Box::new(params));
@@ -280,7 +281,7 @@ impl Cx {
     where
         F: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
-        E: Into<Error>,
+        E: IntoError,
     {
         StepFuture::new(self, OperationKind::Step, name.into(), |_| work)
     }
@@ -307,7 +308,7 @@ impl Cx {
     where
         F: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
-        E: Into<Error>,
+        E: IntoError,
     {
         StepFuture::new(self, OperationKind::Step, name.into(), |key| {
             work(step::idempotency_key(&self.shared, key))
@@ -337,7 +338,7 @@ impl Cx {
     where
         F: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
-        E: Into<Error>,
+        E: IntoError,
     {
         let (shared, env) = (&self.shared, &self.shared.env);
         if env.replay_log.is_none() {

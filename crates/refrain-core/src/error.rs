@@ -1,6 +1,7 @@
 //! Errors of handlers.
 //!
 //! [`Error`] converts from every `std::error::Error` through `?`, as `anyhow` does, and keeps an [`AskError`] recognisable.
+//! Since `Error` has this blanket conversion, it has none from types such as `anyhow::Error`; `Error::boxed` is the way.
 
 use refrain_wire::Capability;
 use serde::{Deserialize, Serialize};
@@ -138,6 +139,37 @@ impl Error {
         Self::with_kind(ErrorKind::Failed, message)
     }
 
+    /// Converts an error that `?` does not convert, because it is no `std::error::Error` itself: an `anyhow::Error`, or a
+    /// `Box<dyn Error + Send + Sync>`. The message is its text, and the error is the [source](Self::source). An [`AskError`] in
+    /// it stays recognisable.
+    ///
+    /// ```
+    /// use refrain::prelude::*;
+    ///
+    /// type Boxed = Box<dyn std::error::Error + Send + Sync>;
+    ///
+    /// fn read_stock() -> Result<u32, Boxed> {
+    ///     Err("the warehouse is closed".into())
+    /// }
+    ///
+    /// async fn stock(cx: Cx) -> Result<String> {
+    ///     let count = cx.step("stock", async { read_stock().map_err(Error::boxed) }).await?;
+    ///     Ok(format!("{count} left"))
+    /// }
+    /// assert_eq!(Error::boxed(read_stock().unwrap_err()).to_string(), "the warehouse is closed");
+    /// ```
+    pub fn boxed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let source = error.into();
+        let message = source.to_string();
+        let kind = source
+            .downcast_ref::<AskError>()
+            .map_or(ErrorKind::Failed, |ask| ErrorKind::Ask(ask.clone()));
+        Self {
+            stored: StoredError { kind, message },
+            source: Some(source),
+        }
+    }
+
     /// Makes an error for invalid parameters of the caller.
     pub fn invalid_params(message: impl fmt::Display) -> Self {
         Self::with_kind(ErrorKind::InvalidParams, message)
@@ -257,15 +289,27 @@ impl From<StoredError> for Error {
 
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Error {
     fn from(error: E) -> Self {
-        let message = error.to_string();
-        let source: Box<dyn std::error::Error + Send + Sync> = Box::new(error);
-        let kind = source
-            .downcast_ref::<AskError>()
-            .map_or(ErrorKind::Failed, |ask| ErrorKind::Ask(ask.clone()));
-        Self {
-            stored: StoredError { kind, message },
-            source: Some(source),
-        }
+        Self::boxed(error)
+    }
+}
+
+/// The error of a step's work: [`Error`], or any type that converts into it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not convert into `refrain::Error`",
+    label = "the work of a step returns this error",
+    note = "a step's error is `refrain::Error`, or a `std::error::Error + Send + Sync + 'static`",
+    note = "convert an `anyhow::Error` or a `Box<dyn Error + Send + Sync>` in the work: `.map_err(Error::boxed)`",
+    note = "convert another type that has a text: `.map_err(Error::msg)`"
+)]
+pub trait IntoError {
+    /// Converts the error.
+    fn into_error(self) -> Error;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: Into<Error>> IntoError for E {
+    fn into_error(self) -> Error {
+        self.into()
     }
 }
 

@@ -40,6 +40,32 @@ pub trait Elicit: DeserializeOwned {
     note = "a form is flat: a field is a String, a bool, a number, an enum that derives Elicit, a Vec of such an enum, or an Option of one of these"
 )]
 pub trait ElicitEnum: DeserializeOwned {
+    /// The names of the choices, with which `#[derive(Elicit)]` checks the defaults of fields. Empty: they are not checked.
+    const NAMES: &'static [&'static str] = &[];
     /// Returns the choices, in order.
     fn choices() -> Vec<Choice>;
+}
+
+/// Returns whether `E` has a choice with this name, or does not list its names. For `#[derive(Elicit)]`.
+pub const fn is_choice<E: ElicitEnum>(name: &str) -> bool {
+    let names = E::NAMES;
+    let mut i = 0;
+    while i < names.len() {
+        if same_bytes(names[i].as_bytes(), name.as_bytes()) {
+            return true;
+        }
+        i += 1;
+    }
+    names.is_empty()
+}
+
+/// Equality in constants, where `==` on strings is not available.
+const fn same_bytes(mut one: &[u8], mut other: &[u8]) -> bool {
+    while let ([a, rest_of_one @ ..], [b, rest_of_other @ ..]) = (one, other) {
+        if *a != *b {
+            return false;
+        }
+        (one, other) = (rest_of_one, rest_of_other);
+    }
+    one.is_empty() && other.is_empty()
 }

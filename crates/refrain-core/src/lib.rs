@@ -28,12 +28,12 @@ mod trace;
 pub use cx::{
     Answer, AskFuture, CancelledFuture, CheckpointFuture, Cx, DetachFuture, SleepFuture, StepFuture,
 };
-pub use error::{AskError, Error, ErrorKind, Result, ok};
+pub use error::{AskError, Error, ErrorKind, IntoError, Result, ok};
 pub use flow::{
     AfterWrite, Detachment, End, Env, Event, Fault, Flow, HandlerFuture, Incomplete, Limits, Note,
     Outcome, PendingWrite, Pressure, Start, StartError, Stats, StatusMessage, Suspension,
 };
-pub use form::{Elicit, ElicitEnum};
+pub use form::{Elicit, ElicitEnum, is_choice};
 pub use journal::{Claims, FlowId, Snapshot};
 pub use principal::{Principal, client_network};
 #[doc(hidden)]

@@ -33,7 +33,7 @@ pub(crate) fn expand(input: TokenStream) -> TokenStream {
     }
 }
 
-/// Implements a trait that has one function.
+/// Implements a trait. `signature` ends with that of the function with this body.
 fn implement(
     trait_name: &TokenStream,
     ident: &Ident,

@@ -1,7 +1,9 @@
 //! The handler attributes `#[tool]`, `#[prompt]` and `#[resource]`.
 //!
-//! `async fn f(..) -> R { .. }` becomes `fn f() -> B { async fn f(..) -> R { .. } B::new(.., f) }`, where `B` is the
-//! builder to register. Only the syntax is checked here; the trait bounds of the builder check the types.
+//! `async fn f(..) -> R { .. }` becomes `fn f() -> B { async fn f(..) -> R { .. } B::new(.., send) }`, where `B` is the
+//! builder to register and `send` is `fn(..) -> impl Future<Output = R> + Send { f(..) }`. With `send`, rustc reports a value that
+//! is not `Send` where it is held across an await. Otherwise only the syntax is checked here; the trait bounds of the builder
+//! check the types.
 
 use crate::docs;
 use crate::errors::Errors;
@@ -11,7 +13,7 @@ use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, FnArg, LitStr, ReturnType, Signature, Type, TypePath, Visibility};
+use syn::{Attribute, FnArg, Ident, LitStr, ReturnType, Signature, Type, TypePath, Visibility};
 
 /// A handler attribute: its name, its builder, its keys with a string value and its flags.
 pub(crate) struct HandlerKind {
@@ -131,11 +133,39 @@ pub(crate) fn expand(kind: &HandlerKind, attribute: TokenStream, item: TokenStre
         _ => kind.builder,
     };
     let uri = uri.map(|uri| quote!(#uri,));
-    let build = quote!(new(#uri #name, #ident) #calls);
+    let send = handler.send_ident();
+    let build = quote!(new(#uri #name, #send) #calls);
     handler.expand(kind.name, builder, &build, is_valid, errors)
 }
 
 impl HandlerFn {
+    /// The name of the function whose future is declared `Send`. Errors about it are reported at the handler's name.
+    fn send_ident(&self) -> Ident {
+        Ident::new("__refrain_handler", self.sig.ident.span())
+    }
+
+    /// The function whose future is declared `Send`.
+    fn send_fn(&self) -> TokenStream {
+        let ident = &self.sig.ident;
+        let inputs = self.sig.inputs.iter().enumerate();
+        let (names, types): (Vec<_>, Vec<_>) = inputs
+            .filter_map(|(i, input)| match input {
+                FnArg::Typed(input) => Some((format_ident!("a{i}"), &input.ty)),
+                FnArg::Receiver(_) => None,
+            })
+            .unzip();
+        let output = match &self.sig.output {
+            ReturnType::Type(_, output) => output.to_token_stream(),
+            ReturnType::Default => quote!(()),
+        };
+        let send = self.send_ident();
+        quote! {
+            fn #send(#(#names: #types),*) -> impl ::core::future::Future<Output = #output> + ::core::marker::Send {
+                #ident(#(#names),*)
+            }
+        }
+    }
+
     /// The function that returns the builder. A handler with an invalid signature is omitted.
     fn expand(
         &self,
@@ -158,7 +188,10 @@ impl HandlerFn {
         let errors = errors.into_compile_errors();
         // After an error the function still exists, so that its uses cause no further errors.
         let (build, unused_handler) = match &errors {
-            None => (quote!(::refrain::server::#builder::#build), None),
+            None => {
+                let send = self.send_fn();
+                (quote!(#send ::refrain::server::#builder::#build), None)
+            }
             Some(_) => (quote!(::core::unreachable!()), Some(quote!(dead_code))),
         };
         // A handler must be async and take its arguments by value, so these lints do not apply.

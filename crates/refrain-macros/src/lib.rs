@@ -199,7 +199,7 @@ pub fn resource(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// | `description = ".."` | any | the description; default: the doc comment |
 /// | `format = ".."` | strings | `email`, `uri`, `date` or `date-time` |
 /// | `min = ..`, `max = ..` | numbers, strings, lists | the bounds of the value, the length or the count |
-/// | `default = ..` | any | the value with which the client may prefill the field; for a choice, its serialized name |
+/// | `default = ..` | any | the value with which the client may prefill the field; for a choice, its serialized name, which must exist |
 ///
 /// A default does not make a field optional; `Option` and `#[serde(default)]` do.
 ///

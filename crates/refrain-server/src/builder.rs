@@ -1,33 +1,25 @@
 //! The builder of a server.
 
+mod build;
 mod error;
 
 pub use error::BuildError;
 
 use crate::auth::{AccessRules, Authenticator};
-use crate::catalog::{
-    Caches, Catalog, Changes, Listing, Prompt, Resource, ResourceTemplate, Rules, Tool,
-};
+use crate::catalog::{Caches, Changes, Listing, Prompt, Resource, ResourceTemplate, Tool};
 use crate::handler::StateMap;
 use crate::http::ServerCard;
-use crate::legacy::LegacySessions;
-use crate::limits::{InstanceLimits, ServerLimits};
-use crate::live::LiveCalls;
-use crate::metrics::{GaugeSource, Metrics};
-use crate::relay::Relay;
-use crate::rounds::{Flows, RoundHook, Rounds, SealedLog};
-use crate::server::{Server, ServerInner, WeakServer};
-use crate::services::Services;
-use crate::skills::{Skill, Skills};
-use crate::subscriptions::Subscriptions;
-use crate::tasks::{Namespace, TaskOptions, Tasks, Webhook};
+use crate::limits::ServerLimits;
+use crate::metrics::Metrics;
+use crate::rounds::RoundHook;
+use crate::server::Server;
+use crate::skills::Skill;
+use crate::tasks::{TaskOptions, Webhook};
 use refrain_core::{
-    KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
+    KeyRing, MemoryReplayLog, ReplayLog, SealerOptions, Source, SystemSource, Trace,
 };
-use refrain_store::TaskStore;
-use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, SKILLS_EXTENSION, TASKS_EXTENSION};
-use regex::Regex;
-use serde_json::value::to_raw_value;
+use refrain_store::{Store, TaskStore};
+use refrain_wire::{Cache, Icon, Implementation};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +43,8 @@ pub struct ServerBuilder {
     pub(crate) access: AccessRules,
     client_address_header: Option<String>,
     on_round: Option<RoundHook>,
-    tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
+    task_store: Option<Arc<dyn TaskStore>>,
+    task_options: TaskOptions,
     pub(crate) task_namespace: String,
     webhooks: Vec<Webhook>,
     server_card: Option<ServerCard>,
@@ -90,7 +83,8 @@ impl ServerBuilder {
             access: AccessRules::default(),
             client_address_header: None,
             on_round: None,
-            tasks: None,
+            task_store: None,
+            task_options: TaskOptions::default(),
             task_namespace: String::new(),
             webhooks: Vec::new(),
             server_card: None,
@@ -275,9 +269,39 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the replay log, which `once` and single-use tokens need. All instances of a fleet must share it.
+    /// Sets the store of tasks, of the replay log, which `once` and single-use tokens need, and of tokens that are too large
+    /// to send. Declares the tasks extension. All instances of a fleet must share the store.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = refrain::store::open("memory:").await?; // or sqlite:FILE, postgres://…
+    /// let server = Server::builder("docs", "1.0").store(store).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.task_store = Some(store.clone());
+        self.replay_log(store)
+    }
+
+    /// Sets how tasks are run and stored.
+    pub fn task_options(mut self, options: TaskOptions) -> Self {
+        self.task_options = options;
+        self
+    }
+
+    /// Sets a replay log other than the [store](Self::store).
     pub fn replay_log(mut self, log: Arc<dyn ReplayLog>) -> Self {
         self.replay_log = Some(log);
+        self
+    }
+
+    /// Sets the store for what has none. For tests.
+    #[cfg(feature = "testing")]
+    pub fn default_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.task_store.get_or_insert_with(|| store.clone());
+        self.replay_log.get_or_insert(store);
         self
     }
 
@@ -299,11 +323,11 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the task store and the task options, and declares the tasks extension. All instances of a fleet must share the
-    /// store.
+    /// Sets a task store that is not the replay log, and the task options. To use one store for both, call
+    /// [`store`](Self::store) and [`task_options`](Self::task_options).
     pub fn tasks(mut self, store: Arc<dyn TaskStore>, options: TaskOptions) -> Self {
-        self.tasks = Some((store, options));
-        self
+        self.task_store = Some(store);
+        self.task_options(options)
     }
 
     /// Sets the namespace of this server's tools in the task store. Servers with different tools of the same names can then
@@ -390,181 +414,6 @@ impl ServerBuilder {
         self.on_round = Some(Arc::new(hook));
         self
     }
-
-    /// Checks the configuration and builds the server.
-    pub fn build(mut self) -> Result<Server, BuildError> {
-        self.limits.check()?;
-        self.declare_extensions()?;
-        self.check_webhooks()?;
-        if self.advertise.is_some() && self.keys.is_none() {
-            return Err(BuildError::AdvertiseNeedsKeys);
-        }
-        let namespace = Namespace::new(std::mem::take(&mut self.task_namespace))?;
-        let header = self.client_address_header.take();
-        let client_address_header = header
-            .map(|name| name.parse().map_err(|_| BuildError::HeaderName(name)))
-            .transpose()?;
-        let resource = self.access.metadata.as_ref();
-        let resource = resource.map(|metadata| metadata.resource.clone());
-        let server_card = self.server_card.take();
-        let server_card = server_card.map(|card| card.publish(&self.info, resource.as_deref()));
-        let server_card = server_card.transpose()?;
-        let skills = Skills::new(&self.skills)?;
-        let services = self.services();
-        let catalog = Arc::new(self.catalog(&services)?);
-        self.warn_about_scopes(&catalog);
-        let auth = Arc::new(self.access.build(self.authenticator)?);
-        let relay = Arc::new(Relay::new(self.advertise, self.peers, &services)?);
-        let subscriptions = Subscriptions::new(catalog.clone(), auth.clone(), services.clone());
-        let subscriptions = Arc::new(subscriptions);
-        services.metrics.add_server(GaugeSource {
-            limits: services.limits.clone(),
-            subscriptions: subscriptions.registry.clone(),
-        });
-        Ok(Server(Arc::new_cyclic(|server| {
-            let server = WeakServer::new(server.clone());
-            let flows = Flows::new(server, catalog.clone(), services.clone(), self.on_round);
-            let flows = Arc::new(flows);
-            let tasks = self.tasks.map(|tasks| {
-                let (catalog, auth) = (catalog.clone(), auth.clone());
-                let (flows, services) = (flows.clone(), services.clone());
-                let webhooks = self.webhooks;
-                Tasks::new(tasks, namespace, webhooks, catalog, auth, flows, services)
-            });
-            let live = LiveCalls::new(&relay.own, flows.clone(), services.clone());
-            let rounds = Rounds::new(
-                catalog.clone(),
-                auth.clone(),
-                flows,
-                tasks.clone(),
-                live.clone(),
-                relay.clone(),
-                services.clone(),
-            );
-            ServerInner {
-                legacy: LegacySessions::new(
-                    catalog.clone(),
-                    auth.clone(),
-                    rounds.clone(),
-                    subscriptions.clone(),
-                    relay.clone(),
-                    services.clone(),
-                ),
-                instructions: self.instructions,
-                extensions: self.extensions,
-                instance: self.instance,
-                catalog,
-                subscriptions,
-                live,
-                relay,
-                auth,
-                client_address_header,
-                rounds,
-                tasks,
-                server_card,
-                skills,
-                services: services.clone(),
-            }
-        })))
-    }
-
-    fn check_webhooks(&self) -> Result<(), BuildError> {
-        for (index, webhook) in self.webhooks.iter().enumerate() {
-            let name = webhook.name.clone();
-            if self.tasks.is_none() {
-                return Err(BuildError::WebhookNeedsTaskStore(name));
-            }
-            if self.webhooks[..index]
-                .iter()
-                .any(|other| other.name == name)
-            {
-                let kind = "webhook";
-                return Err(BuildError::Duplicate { kind, name });
-            }
-        }
-        Ok(())
-    }
-
-    fn warn_about_scopes(&self, catalog: &Catalog) {
-        if self.authenticator.is_none() && catalog.entries().needs_scopes() {
-            tracing::warn!(
-                "no authenticator is set: HTTP callers cannot use entries that need scopes; set one with .authenticator(..)"
-            );
-        }
-    }
-
-    /// Checks the declared extensions and adds the built-in ones.
-    fn declare_extensions(&mut self) -> Result<(), BuildError> {
-        if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
-            return Err(BuildError::ExtensionName(name.clone()));
-        }
-        for name in [TASKS_EXTENSION, SKILLS_EXTENSION, CALL_ID_KEY] {
-            if self.extensions.contains_key(name) {
-                return Err(BuildError::ReservedExtension(name));
-            }
-        }
-        let settings = || Value::Object(Map::new());
-        // Tells clients that they may repeat a call whose response was lost.
-        self.extensions.insert(CALL_ID_KEY.into(), settings());
-        if !self.skills.is_empty() {
-            self.extensions.insert(SKILLS_EXTENSION.into(), settings());
-        }
-        if let Some((_, options)) = &self.tasks {
-            options.check()?;
-            if options.seal && self.keys.is_none() {
-                return Err(BuildError::SealingNeedsKeys);
-            }
-            self.extensions.insert(TASKS_EXTENSION.into(), settings());
-        }
-        Ok(())
-    }
-
-    fn services(&mut self) -> Services {
-        let keys = self.keys.take().unwrap_or_else(|| {
-            tracing::warn!(
-                "no keys are configured: tokens are valid only on this instance and until it restarts"
-            );
-            KeyRing::generate(&*self.source)
-        });
-        let sealer = Arc::new(Sealer::new(keys, self.sealing.clone(), self.source.clone()));
-        let seals = self.tasks.as_ref().is_some_and(|(_, options)| options.seal);
-        let replay_log = self.replay_log.clone().map(|log| match seals {
-            true => Arc::new(SealedLog::new(log, sealer.clone())) as Arc<dyn ReplayLog>,
-            false => log,
-        });
-        let info = to_raw_value(&self.info).expect("server info serializes");
-        let metrics = self.metrics.take();
-        Services {
-            info: info.into(),
-            source: self.source.clone(),
-            sealer,
-            metrics: metrics.unwrap_or_else(|| Metrics::new(&self.info.name, &self.info.version)),
-            #[cfg(feature = "metrics")]
-            registries: std::mem::take(&mut self.registries),
-            limits: InstanceLimits::new(self.limits.clone(), self.authenticator.is_some()),
-            replay_log,
-        }
-    }
-
-    fn catalog(&mut self, services: &Services) -> Result<Catalog, BuildError> {
-        let rules = Rules {
-            states: std::mem::take(&mut self.states),
-            has_replay_log: self.replay_log.is_some(),
-            has_task_store: self.tasks.is_some(),
-            page_size: self.limits.page_size,
-            caches: self.caches,
-            metrics: services.metrics.clone(),
-        };
-        Catalog::new(&self.registered, rules)
-    }
-}
-
-/// Whether an extension has the form `prefix/name`, with a prefix of labels separated by dots.
-fn is_prefixed(name: &str) -> bool {
-    let label = "[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?";
-    let form = format!(r"^{label}(\.{label})*/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$");
-    let form = Regex::new(&form).expect("the regex is valid");
-    form.is_match(name)
 }
 
 impl std::fmt::Debug for ServerBuilder {

@@ -202,6 +202,12 @@ impl Server {
         self.0.tasks.as_ref().map_or(0, |tasks| tasks.running())
     }
 
+    /// The task store. For tests.
+    #[cfg(feature = "testing")]
+    pub fn task_store(&self) -> Option<Arc<dyn refrain_store::TaskStore>> {
+        self.0.tasks.as_ref().map(|tasks| tasks.store.clone())
+    }
+
     /// The number of running calls.
     pub fn running(&self) -> usize {
         self.0.services.limits.calls.in_use()

@@ -62,7 +62,7 @@ const STORE_PERMITS: usize = 32;
 
 pub(crate) struct Tasks {
     pub(crate) options: TaskOptions,
-    store: Arc<dyn TaskStore>,
+    pub(crate) store: Arc<dyn TaskStore>,
     /// The queue of callers in front of the store. The operations of workers do not wait in it.
     queue: Arc<FairQueue>,
     namespace: Namespace,

@@ -48,6 +48,12 @@ impl Clock {
     pub fn advance(&self, by: Duration) {
         self.0.lock().now += by;
     }
+
+    /// Lets time pass until `at`, unless it is over.
+    pub(crate) fn advance_to(&self, at: SystemTime) {
+        let mut state = self.0.lock();
+        state.now = state.now.max(at);
+    }
 }
 
 impl Source for Clock {

@@ -1,7 +1,9 @@
 //! A crash at every operation of `cx`.
 
 use crate::call::TestCall;
+use crate::diff::difference;
 use crate::outcome::{CallOutcome, CrashPoint};
+use std::fmt::Debug;
 
 /// The number of runs after which the test fails, for a handler that does not end.
 const MAX_RUNS: usize = 10_000;
@@ -65,20 +67,61 @@ impl CrashReport {
         self.crashed.len()
     }
 
-    /// Compares every run with the one without a crash.
+    /// Compares the [end](CallOutcome::ends_like) of every run with that of the run without a crash. Idempotency keys, which
+    /// differ between runs, are compared by their places.
     ///
     /// # Panics
     ///
-    /// If one of them [ended](CallOutcome::ends_like) in another way.
+    /// If one of them ended in another way. The message shows the difference.
     #[track_caller]
     pub fn assert_same(&self) {
+        self.compare(CallOutcome::end, |end| format!("{end:#}"));
+    }
+
+    /// Compares what `view` returns for every run, for results that differ between runs in more than their idempotency keys.
+    ///
+    /// ```
+    /// use refrain::prelude::*;
+    /// use refrain_testkit::Fleet;
+    /// use serde_json::json;
+    ///
+    /// /// Draws a number.
+    /// #[tool]
+    /// async fn draw(cx: Cx) -> Result<String> {
+    ///     Ok(format!("number {}", cx.random()))
+    /// }
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let fleet = Fleet::new(|| Server::builder("lottery", "1.0").tool(draw()));
+    /// let report = fleet.call("draw", json!({})).crash_everywhere().await;
+    /// report.assert_same_by(|outcome| outcome.text().starts_with("number "));
+    /// # });
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If a value differs from that of the run without a crash. The message shows the difference.
+    #[track_caller]
+    pub fn assert_same_by<T: PartialEq + Debug>(&self, view: impl Fn(&CallOutcome) -> T) {
+        self.compare(view, |value| format!("{value:#?}"));
+    }
+
+    #[track_caller]
+    fn compare<T: PartialEq>(
+        &self,
+        view: impl Fn(&CallOutcome) -> T,
+        print: impl Fn(&T) -> String,
+    ) {
+        let expected = view(&self.undisturbed);
         for outcome in &self.crashed {
+            let Some(crash) = outcome.crash() else {
+                continue;
+            };
+            let found = view(outcome);
             assert!(
-                outcome.ends_like(&self.undisturbed),
-                "after a crash at {:?} the call ended with\n{:#}\nand without one with\n{:#}",
-                outcome.crash(),
-                outcome.reply,
-                self.undisturbed.reply
+                found == expected,
+                "the call ends differently after a crash {crash} (-: without the crash, +: with it)\n{}",
+                difference(&print(&expected), &print(&found))
             );
         }
     }

@@ -4,6 +4,7 @@ use crate::call::{Faults, KeepResponse, TestCall};
 use crate::fleet::{Fleet, parse};
 use crate::outcome::{CallOutcome, CrashPoint, RoundReport, note};
 use crate::script::{Player, ReceivedAsk, Script};
+use crate::task::{TestTask, final_reply};
 use refrain::runtime::server::Status;
 use serde_json::{Map, Value, json};
 
@@ -18,6 +19,8 @@ pub struct Dialogue<'f> {
     turn: usize,
     rounds: Vec<RoundReport>,
     crash: Option<CrashPoint>,
+    /// The task that the call has become.
+    task: Option<TestTask>,
     end: Option<Value>,
 }
 
@@ -36,6 +39,7 @@ impl<'f> Dialogue<'f> {
             turn: call.first_version,
             rounds: Vec::new(),
             crash: None,
+            task: None,
             end: None,
         }
     }
@@ -52,9 +56,12 @@ impl<'f> Dialogue<'f> {
 
     /// Plays the next round. `None` if the call is over.
     ///
+    /// If the call becomes a task, the round ends when the task asks or ends, and further rounds send answers to the task.
+    /// While it sleeps, the clock advances to the time at which it wakes.
+    ///
     /// # Panics
     ///
-    /// If the script has no answer to an ask.
+    /// If the script has no answer to an ask, or a task was cancelled or makes no progress for a minute.
     pub async fn next(&mut self) -> Option<&RoundReport> {
         if self.is_over() {
             return None;
@@ -65,10 +72,19 @@ impl<'f> Dialogue<'f> {
             reply["id"], self.request["id"],
             "the reply {reply} has another id than the request"
         );
-        if reply["result"]["resultType"] == "input_required" {
-            self.answer(&reply["result"], &mut round);
-        } else {
-            self.end = Some(reply);
+        let result = &reply["result"];
+        if let Some(id) = result["taskId"].as_str().filter(|_| is_task(result)) {
+            let meta = &self.request["params"]["_meta"];
+            self.task = Some(TestTask::new(id, meta, &self.player.script));
+        }
+        match &self.task {
+            Some(task) if reply.get("error").is_none() => {
+                let task = task.settle(self.fleet, &mut self.turn).await;
+                self.end = final_reply(&self.request, &task);
+                self.answer(&task, &mut round);
+            }
+            None if result["resultType"] == "input_required" => self.answer(result, &mut round),
+            _ => self.end = Some(reply),
         }
         self.rounds.push(round);
         self.rounds.last()
@@ -95,6 +111,7 @@ impl<'f> Dialogue<'f> {
             rounds: self.rounds,
             reply: self.end.expect("the call is not over"),
             crash: self.crash,
+            task_id: self.task.map(|task| task.id),
         }
     }
 
@@ -114,8 +131,16 @@ impl<'f> Dialogue<'f> {
             answers.extend(asked.answer.clone().map(|answer| (key.clone(), answer)));
             round.asks.push(asked);
         }
+        let id = self.request["id"].as_u64().unwrap_or_default() + 1;
+        if let Some(task) = &mut self.task {
+            let left_out = round.asks.iter().filter(|asked| asked.answer.is_none());
+            task.left_out
+                .extend(left_out.map(|asked| asked.key.clone()));
+            self.request = task.update(id, answers.into());
+            return;
+        }
         round.token = result["requestState"].as_str().map(str::to_owned);
-        self.request["id"] = json!(self.request["id"].as_u64().unwrap_or_default() + 1);
+        self.request["id"] = json!(id);
         let Some(params) = self.request["params"].as_object_mut() else {
             return;
         };
@@ -175,6 +200,7 @@ impl<'f> Dialogue<'f> {
         }
         let message = self.request.to_string();
         let caller = self.player.script.caller.clone();
+        let fleet = self.fleet;
         async move {
             let mut report = RoundReport {
                 version,
@@ -202,7 +228,14 @@ impl<'f> Dialogue<'f> {
                 let stats = round.stats();
                 (report.replayed, report.steps) = (stats.replayed, stats.steps);
             }
+            if server.running_tasks() > 0 {
+                fleet.running.lock().push(server);
+            }
             (report, reply)
         }
     }
+}
+
+fn is_task(result: &Value) -> bool {
+    result["resultType"] == "task"
 }

@@ -3,17 +3,21 @@
 use crate::Closure;
 use crate::call::TestCall;
 use crate::clock::Clock;
+use parking_lot::Mutex;
 use refrain::auth::Caller;
 use refrain::server::{KeyRing, Server, ServerBuilder};
+use refrain::store::MemoryStore;
 use serde_json::{Value, json};
+use std::fmt;
 use std::sync::Arc;
 
 type Build = Box<dyn Fn() -> ServerBuilder + Send + Sync>;
 
 /// A fleet of servers in one process: every request is served by a new instance, which is dropped afterwards.
 ///
-/// The instances share keys, a [`Clock`], and the values that the closure gives to each of them, as in
-/// `.state(tracker.clone())` or `.replay_log(log.clone())`.
+/// The instances share keys, a [`Clock`], and a store in memory, as instances under `refrain_app::run` do. If the closure sets
+/// a store or a replay log, they use that one. They also share the values that the closure gives to each of them, as in
+/// `.state(tracker.clone())`.
 ///
 /// ```
 /// use refrain::prelude::*;
@@ -26,11 +30,13 @@ type Build = Box<dyn Fn() -> ServerBuilder + Send + Sync>;
 /// assert_eq!(fleet.call("ping", json!({})).run().await.text(), "pong");
 /// # });
 /// ```
-#[derive(Debug)]
 pub struct Fleet {
     builds: Vec<Closure<Build>>,
     keys: KeyRing,
     clock: Clock,
+    store: Arc<MemoryStore>,
+    /// The instances that run tasks.
+    pub(crate) running: Mutex<Vec<Server>>,
 }
 
 impl Fleet {
@@ -45,7 +51,9 @@ impl Fleet {
         let fleet = Self {
             builds: Vec::new(),
             keys,
+            store: new_store(&clock),
             clock,
+            running: Mutex::default(),
         };
         fleet.and(build)
     }
@@ -61,9 +69,10 @@ impl Fleet {
         self
     }
 
-    /// Replaces the clock.
+    /// Replaces the clock, and the store in memory.
     pub fn with_clock(mut self, clock: &Clock) -> Self {
         self.clock = clock.clone();
+        self.store = new_store(clock);
         self
     }
 
@@ -109,12 +118,25 @@ impl Fleet {
         let built = build()
             .keys(self.keys.clone())
             .source(Arc::new(self.clock.clone()))
+            .default_store(self.store.clone())
             .build();
         match built {
             Ok(server) => server,
             Err(error) => panic!("could not build the server: {error}"),
         }
     }
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fleet = f.debug_struct("Fleet");
+        fleet.field("versions", &self.versions());
+        fleet.field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+fn new_store(clock: &Clock) -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::with_source(Arc::new(clock.clone())))
 }
 
 /// Parses a message of the server.

@@ -67,6 +67,7 @@ mod call;
 mod clock;
 mod crash;
 mod dialogue;
+mod diff;
 mod effects;
 mod fleet;
 #[cfg(feature = "net")]
@@ -74,6 +75,7 @@ mod fleet;
 pub mod net;
 mod outcome;
 mod script;
+mod task;
 
 pub use call::{KeepResponse, TestCall};
 pub use clock::Clock;

@@ -1,9 +1,11 @@
 //! The outcome of a call.
 
+use crate::diff::with_numbered_keys;
 use crate::script::ReceivedAsk;
 use refrain_core::Note;
 use refrain_wire::LogLevel;
 use serde_json::Value;
+use std::fmt;
 
 /// One round of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,6 +70,16 @@ pub struct CrashPoint {
     pub operation: Option<u32>,
 }
 
+impl fmt::Display for CrashPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let round = self.round;
+        match self.operation {
+            Some(operation) => write!(f, "in round {round} after {operation} operations"),
+            None => write!(f, "in round {round} before its reply was sent"),
+        }
+    }
+}
+
 /// A JSON-RPC error that ended a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallError {
@@ -85,6 +97,7 @@ pub struct CallOutcome {
     pub(crate) rounds: Vec<RoundReport>,
     pub(crate) reply: Value,
     pub(crate) crash: Option<CrashPoint>,
+    pub(crate) task_id: Option<String>,
 }
 
 impl CallOutcome {
@@ -156,16 +169,29 @@ impl CallOutcome {
         self.crash
     }
 
+    /// The id of the task that the call became, if it became one.
+    pub fn task_id(&self) -> Option<&str> {
+        self.task_id.as_deref()
+    }
+
     /// Whether both calls ended with the same result or error. Their rounds are not compared.
+    ///
+    /// Two calls have different idempotency keys. So a text of 32 hexadecimal digits is equal to any other that is in the
+    /// same places.
     pub fn ends_like(&self, other: &Self) -> bool {
-        let end = |outcome: &Self| {
-            let mut reply = outcome.reply.clone();
-            reply.as_object_mut().map(|reply| reply.remove("id"));
-            let result = reply["result"].as_object_mut();
-            result.map(|result| result.remove("_meta"));
-            reply
-        };
-        end(self) == end(other)
+        self.end() == other.end()
+    }
+
+    /// The result or error, with numbers instead of idempotency keys.
+    pub(crate) fn end(&self) -> Value {
+        let mut reply = self.reply.clone();
+        if let Some(result) = reply.get_mut("result").and_then(Value::as_object_mut) {
+            result.remove("_meta");
+        }
+        if let Some(reply) = reply.as_object_mut() {
+            reply.retain(|member, _| member == "result" || member == "error");
+        }
+        with_numbered_keys(reply)
     }
 }
 

@@ -173,6 +173,7 @@ impl Script {
                 Capability::Url,
                 Capability::SamplingTools,
                 Capability::Roots,
+                Capability::Tasks,
             ]),
             caller: Principal::anonymous().into(),
             progress: false,

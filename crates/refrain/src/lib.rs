@@ -261,6 +261,8 @@ mod documentation {
     struct TasksGuidePage;
     #[doc = include_str!("../../../docs/guide/offering.md")]
     struct OfferingPage;
+    #[doc = include_str!("../../../docs/guide/app.md")]
+    struct AppPage;
     #[doc = include_str!("../../../docs/guide/testing.md")]
     struct TestingPage;
     #[doc = include_str!("../../../docs/guide/client.md")]
@@ -279,6 +281,8 @@ mod documentation {
     struct FleetPage;
     #[doc = include_str!("../../../docs/operate/keys.md")]
     struct KeysPage;
+    #[doc = include_str!("../../../docs/operate/stores.md")]
+    struct StoresPage;
     #[doc = include_str!("../../../docs/operate/capacity.md")]
     struct CapacityPage;
     #[doc = include_str!("../../../docs/operate/limits.md")]

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 fn hello(args: &[&str]) -> Command {
@@ -64,4 +65,39 @@ fn server_stops_on_sigterm() {
     assert!(sent.unwrap().success());
     lines.for_each(drop);
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn one_configuration_serves_all_commands() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("one_configuration");
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    let run = |args: &[&str]| {
+        let output = hello(args).current_dir(&directory).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        text(&output)
+    };
+    run(&["keys", "new", "fleet.keys"]);
+    assert_ne!(run(&["keys", "list", "fleet.keys"]), "");
+    let config = "store = \"sqlite:hello.db\"\nkeys = \"fleet.keys\"\n[limits]\nrounds = 5\n";
+    std::fs::write(directory.join("hello.toml"), config).unwrap();
+    let checked = run(&["config", "check", "hello.toml"]);
+    assert!(checked.contains("limits.rounds"), "{checked}");
+
+    let mut stdio = hello(&["serve", "--stdio", "--config", "hello.toml"]);
+    stdio.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = stdio.current_dir(&directory).spawn().unwrap();
+    let meta = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let discover = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{{"_meta":{meta}}}}}"#
+    );
+    writeln!(child.stdin.take().unwrap(), "{discover}").unwrap();
+    let reply = text(&child.wait_with_output().unwrap());
+    assert!(
+        reply.contains("io.modelcontextprotocol/tasks") && reply.contains(r#""name":"hello""#),
+        "{reply}"
+    );
+    // The instance created the store.
+    assert!(directory.join("hello.db").exists());
+    run(&["store", "tasks", "list", "--config", "hello.toml"]);
 }

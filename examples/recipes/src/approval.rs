@@ -67,7 +67,6 @@ pub(crate) fn server() -> ServerBuilder {
 mod tests {
     use super::*;
     use refrain::store::MemoryStore;
-    use refrain::task::TaskOptions;
     use refrain_client::{AskAnswer, Client};
     use refrain_testkit::net;
     use serde_json::json;
@@ -76,8 +75,7 @@ mod tests {
     /// Runs a task over HTTP in which everyone approves, except one.
     async fn deploy_refused_by(refuses: &'static str) -> String {
         let store = Arc::new(MemoryStore::default());
-        let builder = server().tasks(store, TaskOptions::default());
-        let instance = net::start(builder).await;
+        let instance = net::start(server().store(store)).await;
         let client = Client::builder().on_form(move |ask| async move {
             let approve = ask.key != refuses;
             Ok(AskAnswer::accept(json!({"approve": approve}))?)

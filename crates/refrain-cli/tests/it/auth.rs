@@ -344,3 +344,20 @@ async fn access_tokens_are_not_logged() {
         }
     }
 }
+
+#[tokio::test]
+async fn token_file_is_reloaded() {
+    let files = Files::new();
+    let callers = files.write("callers.txt", "alice alice-alice-alice\n");
+    let instance = Serve::new().tokens(&callers).start().await;
+    let status = async |token| challenge(&instance, Some(token)).await.0;
+    assert_eq!(status("alice-alice-alice").await, 200);
+    // An unusable file does not replace the callers.
+    files.write("callers.txt", "bob short\n");
+    instance.reload("failed to reload the token file").await;
+    assert_eq!(status("alice-alice-alice").await, 200);
+    files.write("callers.txt", "bob bob-bob-bob-bob-bob\n");
+    instance.reload("token file reloaded").await;
+    assert_eq!(status("alice-alice-alice").await, 401);
+    assert_eq!(status("bob-bob-bob-bob-bob").await, 200);
+}

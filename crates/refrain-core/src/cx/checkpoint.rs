@@ -23,7 +23,7 @@ impl<'a> CheckpointFuture<'a> {
     #[track_caller]
     pub(super) fn new(cx: &'a Cx, name: Cow<'static, str>, state: &impl Serialize) -> Self {
         if in_step(&cx.shared) {
-            cx.shared.fault(&format!(
+            cx.shared.fault(format!(
                 "checkpoint {name:?} was called inside a step; move it out of the step"
             ));
         }

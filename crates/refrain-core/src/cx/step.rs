@@ -1,7 +1,7 @@
 //! Steps: work whose value is journaled. It runs at least once; with `once`, at most once.
 
 use super::Cx;
-use crate::error::StoredError;
+use crate::error::{IntoError, StoredError};
 use crate::flow::{Phase, Poller, Shared, SlotGuard, StepSignal, ThreadContext};
 use crate::journal::{Entry, EntryKey, OperationKind, StoredOutcome};
 use crate::limited_event;
@@ -61,7 +61,7 @@ impl<F, T, E> Future for StepFuture<'_, F, T>
 where
     F: Future<Output = Result<T, E>>,
     T: Serialize + DeserializeOwned,
-    E: Into<Error>,
+    E: IntoError,
 {
     type Output = Result<T>;
 
@@ -85,7 +85,7 @@ where
                 return Poll::Pending;
             };
             // The handler's serialization runs without the lock.
-            let outcome = to_outcome(done.map_err(Into::into));
+            let outcome = to_outcome(done.map_err(E::into_error));
             action = finish(slot, this.key, outcome, poller);
         }
         match action {
@@ -251,7 +251,7 @@ pub(super) async fn at_most_once<T, E, F>(
 where
     F: Future<Output = Result<T, E>>,
     T: Serialize + DeserializeOwned,
-    E: Into<Error>,
+    E: IntoError,
 {
     let Some(log) = log else {
         // `Cx::once` has set a fault, which ends the call.
@@ -284,7 +284,10 @@ where
         }
     }
     // A task must not retry work that was started.
-    let outcome = to_outcome(work.await.map_err(|error| error.into().without_retry()));
+    let outcome = to_outcome(
+        work.await
+            .map_err(|error| error.into_error().without_retry()),
+    );
     let failed = matches!(outcome, StoredOutcome::Failure(_));
     let record = serde_json::to_string(&(failed, &**outcome.json()))?;
     if let Err(error) = log.finish(&key, &record).await {

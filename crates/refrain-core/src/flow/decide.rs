@@ -287,5 +287,5 @@ pub(super) fn end_event(state: &mut FlowState) -> Option<Event> {
     state
         .fault
         .take()
-        .map(|fault| Event::Ended(End::Fault(fault)))
+        .map(|fault| Event::Ended(End::Fault(*fault)))
 }

@@ -175,12 +175,8 @@ impl Flow {
             if asks > 0 && !state.exceeds_limit(asks, &self.shared.env.limits, true) {
                 Event::Suspended(state.suspend(self.shared.flow))
             } else {
-                end_event(&mut state).unwrap_or_else(|| {
-                    Event::Ended(End::Fault(Fault {
-                        message: "the handler took longer than the time limit of a round".into(),
-                        bad_answer: false,
-                    }))
-                })
+                end_event(&mut state)
+                    .unwrap_or_else(|| Event::Ended(End::Fault(Fault::round_time())))
             }
         };
         self.mark_call_ended(&event);

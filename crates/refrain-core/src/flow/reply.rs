@@ -4,15 +4,29 @@ use crate::Form;
 use crate::journal::Snapshot;
 use refrain_wire::{Ask, LogLevel, ResultBody, SamplingParams};
 use std::borrow::Cow;
+use std::panic::Location;
 use std::time::SystemTime;
 
 /// A bug in the handler, or an exceeded limit. It ends the call; the handler cannot catch it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The bug, its location, and how to fix it.
+    /// The bug, and how to fix it. Clients read it.
     pub message: String,
+    /// Where the handler caused it, for the log.
+    pub location: Option<&'static Location<'static>>,
     /// Whether the client's answer is malformed and the handler is correct.
     pub bad_answer: bool,
+}
+
+impl Fault {
+    /// The fault of a handler that took too long.
+    pub fn round_time() -> Self {
+        Self {
+            message: "the handler took longer than the time limit of a round".into(),
+            location: None,
+            bad_answer: false,
+        }
+    }
 }
 
 /// A message from a running handler to the client.

@@ -42,7 +42,7 @@ pub(crate) struct FlowState {
     pub(crate) early_answers: Vec<(Box<str>, Arc<str>)>,
     pub(crate) notes: Vec<Note>,
     pub(crate) last_progress: Option<f64>,
-    pub(crate) fault: Option<Fault>,
+    pub(crate) fault: Option<Box<Fault>>,
     pub(crate) ended: bool,
     /// Whether the call has ended, not just this round.
     pub(crate) call_ended: bool,
@@ -178,10 +178,13 @@ impl Shared {
 
     /// Records a fault at the caller's location and wakes the driver. Later faults are ignored.
     #[track_caller]
-    pub(crate) fn fault(self: &Arc<Self>, message: &str) {
-        let at = Location::caller();
-        let message = format!("{message} (at {}:{})", at.file(), at.line());
-        self.lock().set_fault(message, false);
+    pub(crate) fn fault(self: &Arc<Self>, message: impl Into<String>) {
+        let fault = Fault {
+            message: message.into(),
+            location: Some(Location::caller()),
+            bad_answer: false,
+        };
+        self.lock().fault.get_or_insert(Box::new(fault));
         self.wake_driver();
     }
 
@@ -201,11 +204,11 @@ impl Shared {
         };
         let (kind, name) = (kind.as_str(), &key.name);
         if in_step(self) {
-            self.fault(&format!(
+            self.fault(format!(
                 "{kind} {name:?} was called inside a step; move it out of the step: a step cannot ask or contain other steps"
             ));
         } else if is_in_use {
-            self.fault(&format!(
+            self.fault(format!(
                 "the {kind} {name:?} is used twice at the same time; give each use another name or another cx.scope(..)"
             ));
         }
@@ -225,10 +228,12 @@ impl Shared {
 
 impl FlowState {
     pub(crate) fn set_fault(&mut self, message: String, bad_answer: bool) {
-        self.fault.get_or_insert(Fault {
+        let fault = Fault {
             message,
+            location: None,
             bad_answer,
-        });
+        };
+        self.fault.get_or_insert(Box::new(fault));
     }
 
     pub(crate) fn has_fault(&self) -> bool {

@@ -1,6 +1,6 @@
 //! `once`, and the replay log.
 
-use crate::support::{self, Book, Num, World, assert_contains, handler_with, num};
+use crate::support::{self, Book, Num, World, assert_fault, handler_with, num};
 use futures_util::future::join_all;
 use refrain_core::{MemoryReplayLog, ReplayLog, ok};
 use serde_json::json;
@@ -92,7 +92,7 @@ async fn once_without_log_capacity_does_not_run() {
     let token = world.first(&handler).await.token();
     let a = json!({"a": num(1)});
     let round = world.present(&handler, &token, &a).await;
-    assert_contains(&round.fault().message, &["replay log", file!()]);
+    assert_fault(&round, &["replay log"]);
     world.replay_log = Some(Arc::new(MemoryReplayLog::with_capacity(0)));
     let round = world.present(&handler, &token, &a).await;
     let last = world.next(&handler, &round, &json!({"b": num(1)})).await;

@@ -93,8 +93,8 @@ async fn task_of_a_lost_gateway_is_not_sent_to_the_backend_again() {
             lease: Duration::from_secs(2),
             ..TaskOptions::default()
         };
-        let builder = builder.keys(keys.clone()).replay_log(store.clone());
-        builder.tasks(store.clone(), options)
+        let builder = builder.keys(keys.clone()).store(store.clone());
+        builder.task_options(options)
     };
     let first = Running::start_with(&config, shared).await;
     let started = success(

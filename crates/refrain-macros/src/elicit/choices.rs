@@ -44,7 +44,10 @@ pub(super) fn expand(input: &DeriveInput, data: &DataEnum, mut errors: Errors) -
             "an enum that derives `Elicit` needs at least one variant",
         );
     }
-    let choices_fn = quote!(fn choices() -> ::std::vec::Vec<::refrain::ask::Choice>);
+    let choices_fn = quote! {
+        const NAMES: &'static [&'static str] = &[#(#names),*];
+        fn choices() -> ::std::vec::Vec<::refrain::ask::Choice>
+    };
     let choices = quote!(::std::vec![#(#choices),*]);
     implement(&quote!(ElicitEnum), ident, &choices_fn, &choices, errors)
 }

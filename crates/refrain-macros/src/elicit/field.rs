@@ -7,10 +7,10 @@ use crate::docs;
 use crate::errors::Errors;
 use crate::keys::{AttributeKeys, as_text, ungrouped};
 use proc_macro2::{Literal, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Expr, ExprLit, ExprUnary, Lit, LitStr, UnOp};
+use syn::{Expr, ExprLit, ExprUnary, Lit, LitStr, Type, UnOp};
 
 const KEYS: [&str; 6] = ["title", "description", "format", "min", "max", "default"];
 
@@ -151,7 +151,7 @@ impl Bounds {
     }
 }
 
-impl quote::ToTokens for Bounds {
+impl ToTokens for Bounds {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         if let Some(min) = self.min.map(Literal::f64_suffixed) {
             tokens.extend(quote!(.min(#min)));
@@ -197,10 +197,11 @@ fn default(kind: &FieldType<'_>, value: &Expr, bounds: &Bounds) -> syn::Result<T
             bounds.check(value, text.value().chars().count() as f64, "'s length")?;
             quote!(#text)
         }
-        FieldType::One(_) => {
+        FieldType::One(ty) => {
             let name = as_text(value);
             let name = name.ok_or_else(|| invalid("the name of a choice: `default = \"..\"`"))?;
-            quote!(#name)
+            let check = check_choice(ty, name);
+            quote!({ #check #name })
         }
         FieldType::Boolean => match value {
             Expr::Lit(ExprLit {
@@ -224,14 +225,27 @@ fn default(kind: &FieldType<'_>, value: &Expr, bounds: &Bounds) -> syn::Result<T
             let literal = Literal::f64_suffixed(number);
             quote!(#literal)
         }
-        FieldType::Many(_) => {
+        FieldType::Many(ty) => {
             let names = listed_names(value)
                 .ok_or_else(|| invalid("the names of choices: `default = [\"..\"]`"))?;
             bounds.check(value, names.len() as f64, "'s number of choices")?;
-            quote!(::std::vec::Vec::<&'static str>::from([#(#names),*]))
+            let checks = names.iter().map(|name| check_choice(ty, name));
+            quote!({ #(#checks)* ::std::vec::Vec::<&'static str>::from([#(#names),*]) })
         }
     };
     Ok(quote!(.default_value(#default)))
+}
+
+/// A check at compile time that the enum has a choice with this name.
+fn check_choice(ty: &Type, name: &LitStr) -> TokenStream {
+    let message = format!(
+        "the default {:?} is not a choice of `{}`",
+        name.value(),
+        ty.to_token_stream()
+    );
+    quote_spanned! {name.span()=>
+        const _: () = ::core::assert!(::refrain::runtime::core::is_choice::<#ty>(#name), #message);
+    }
 }
 
 fn listed_names(value: &Expr) -> Option<Vec<&LitStr>> {

@@ -1,11 +1,13 @@
-//! A fixed list of bearer tokens.
+//! A list of bearer tokens.
 
 use super::access::{ScopeError, check_scope};
 use super::{AuthFuture, AuthRejection, Authenticator, Caller, bearer_token, sha256};
 use http::HeaderMap;
+use parking_lot::RwLock;
 use refrain_core::Principal;
 use std::collections::HashMap;
 use std::future::ready;
+use std::sync::Arc;
 
 /// An invalid line in a list of tokens.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +43,8 @@ impl std::fmt::Debug for TokenListError {
     }
 }
 
-/// A fixed list of bearer tokens with principals and scopes. Keeps only digests of the tokens.
+/// A list of bearer tokens with principals and scopes. Keeps only digests of the tokens. Clones have the same list, also after
+/// [`replace`](Self::replace).
 ///
 /// ```
 /// use refrain::auth::BearerTokens;
@@ -53,8 +56,11 @@ impl std::fmt::Debug for TokenListError {
 /// ```
 #[derive(Clone, Default)]
 pub struct BearerTokens {
-    callers: HashMap<[u8; 32], Caller>,
+    callers: Arc<RwLock<Callers>>,
 }
+
+/// The callers by the digests of their tokens.
+type Callers = HashMap<[u8; 32], Caller>;
 
 impl BearerTokens {
     /// An empty list, which rejects all callers.
@@ -69,7 +75,7 @@ impl BearerTokens {
 
     /// Accepts `token` as credential of the principal, with these scopes.
     pub fn with_scopes<S: Into<String>>(
-        mut self,
+        self,
         principal: &str,
         token: &str,
         scopes: impl IntoIterator<Item = S>,
@@ -78,13 +84,29 @@ impl BearerTokens {
             scopes: scopes.into_iter().collect(),
             ..Principal::new(principal).into()
         };
-        self.callers.insert(sha256(token.as_bytes()), caller);
-        self
+        let mut callers = self.callers.read().clone();
+        callers.insert(sha256(token.as_bytes()), caller);
+        Self::of(callers)
+    }
+
+    /// Accepts the tokens of another list instead, from the next request on.
+    ///
+    /// ```
+    /// # use refrain::auth::BearerTokens;
+    /// # use refrain::server::Server;
+    /// let tokens = BearerTokens::new().with("alice", "s3cret-s3cret-s3cret");
+    /// let server = Server::builder("docs", "1.0").authenticator(tokens.clone()).build()?;
+    /// tokens.replace(&BearerTokens::parse("bob t0ken-t0ken-t0ken files:read")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn replace(&self, new: &Self) {
+        let callers = new.callers.read().clone();
+        *self.callers.write() = callers;
     }
 
     /// Parses lines of `PRINCIPAL ACCESS_TOKEN [SCOPE …]`. Skips empty lines and lines that start with `#`.
     pub fn parse(text: &str) -> Result<Self, TokenListError> {
-        let mut tokens = Self::new();
+        let mut callers = Callers::new();
         for (number, line) in text.lines().enumerate() {
             let mut words = line.split_whitespace();
             let Some(principal) = words.next().filter(|word| !word.starts_with('#')) else {
@@ -100,31 +122,39 @@ impl BearerTokens {
             if token.len() < 16 {
                 return Err(invalid(TokenListErrorKind::TooShort));
             }
-            if tokens.callers.contains_key(&sha256(token.as_bytes())) {
-                return Err(invalid(TokenListErrorKind::Duplicate));
-            }
             let scopes: Vec<&str> = words.collect();
             for scope in &scopes {
                 check_scope(scope).map_err(|error| invalid(error.into()))?;
             }
-            tokens = tokens.with_scopes(principal, token, scopes);
+            let caller = Caller {
+                scopes: scopes.into_iter().collect(),
+                ..Principal::new(principal).into()
+            };
+            if callers.insert(sha256(token.as_bytes()), caller).is_some() {
+                return Err(invalid(TokenListErrorKind::Duplicate));
+            }
         }
-        Ok(tokens)
+        Ok(Self::of(callers))
+    }
+
+    fn of(callers: Callers) -> Self {
+        Self {
+            callers: Arc::new(RwLock::new(callers)),
+        }
     }
 
     fn identify(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
         let token = bearer_token(headers)?;
         // A lookup by digest does not leak tokens through timing.
-        self.callers
-            .get(&sha256(token.as_bytes()))
-            .cloned()
-            .ok_or(AuthRejection::InvalidToken("unknown bearer token".into()))
+        let callers = self.callers.read();
+        let caller = callers.get(&sha256(token.as_bytes())).cloned();
+        caller.ok_or(AuthRejection::InvalidToken("unknown bearer token".into()))
     }
 }
 
 impl std::fmt::Debug for BearerTokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.callers.values()).finish()
+        f.debug_set().entries(self.callers.read().values()).finish()
     }
 }
 

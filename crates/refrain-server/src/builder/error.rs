@@ -27,7 +27,7 @@ pub enum BuildError {
     },
     /// A tool needs a replay log.
     #[error(
-        "tool {tool:?} needs a replay log: set the log that the fleet shares with .replay_log(..), \
+        "tool {tool:?} needs a replay log: set the store that the fleet shares with .store(..), \
          or declare a single instance with .single_instance()"
     )]
     NeedsReplayLog {
@@ -35,13 +35,13 @@ pub enum BuildError {
         tool: String,
     },
     /// A tool needs a task store.
-    #[error("tool {tool:?} needs a task store: set one with .tasks(..)")]
+    #[error("tool {tool:?} needs a task store: set one with .store(..)")]
     NeedsTaskStore {
         /// The tool.
         tool: String,
     },
     /// A webhook needs a task store.
-    #[error("webhook {0:?} needs a task store: set one with .tasks(..)")]
+    #[error("webhook {0:?} needs a task store: set one with .store(..)")]
     WebhookNeedsTaskStore(String),
     /// The advertised URL is invalid.
     #[error("invalid advertised URL {url:?}: {reason}")]
@@ -119,7 +119,7 @@ pub enum BuildError {
     ExtensionName(String),
     /// The server declares this extension itself.
     #[error(
-        "extension {0:?} is built in: the server always declares call ids, tasks with .tasks(..), and skills with .skill(..)"
+        "extension {0:?} is built in: the server always declares call ids, tasks with .store(..), and skills with .skill(..)"
     )]
     ReservedExtension(&'static str),
     /// The task namespace contains a colon.

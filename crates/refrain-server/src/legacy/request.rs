@@ -132,6 +132,13 @@ impl LegacySessions {
         Dispatch::Busy(reached.into())
     }
 
+    fn count_busy(&self, dispatch: Dispatch) -> Dispatch {
+        if let Dispatch::Busy(_) = dispatch {
+            self.services.metrics.request_refused(Refusal::Busy);
+        }
+        dispatch
+    }
+
     /// Cancels a call. Returns the holder of the session if the call may run there.
     fn cancel(&self, session: &Session, params: Option<&RawValue>) -> Option<Holder> {
         let cancel = CancelParams::read(params?)?;
@@ -176,7 +183,7 @@ impl LegacySessions {
             (NonCall::Complete, _) => legacy::decode_complete(params, settings).map(|params| {
                 let (auth, limits) = (&self.auth, &self.services.limits);
                 let pending = self.catalog.complete(params, caller, auth, limits);
-                pending.map_or_else(|dispatch| dispatch, Dispatch::Pending)
+                pending.map_or_else(|dispatch| self.count_busy(dispatch), Dispatch::Pending)
             }),
             (NonCall::List(listing), allowed) => {
                 legacy::decode_list(params, settings).and_then(|params| match allowed {
@@ -190,7 +197,7 @@ impl LegacySessions {
             (_, Err(missing)) => Ok(Dispatch::Forbidden(missing)),
             (_, Ok(())) => self.change_session(session, request, params, &caller),
         };
-        if dispatch.is_ok() {
+        if let Ok(Dispatch::Reply(_) | Dispatch::Pending(_)) = dispatch {
             self.services.metrics.non_call(request);
         }
         (request.name(), dispatch.unwrap_or_else(Dispatch::Invalid))

@@ -330,10 +330,8 @@ impl LiveFlow {
         }
         self.round_deadline.filter(|until| *until <= now)?;
         self.flow.cancel();
-        Some(LiveEvent::Ended(Box::new(End::Fault(Fault {
-            message: "the handler took longer than the time limit of a round".into(),
-            bad_answer: false,
-        }))))
+        let fault = End::Fault(Fault::round_time());
+        Some(LiveEvent::Ended(Box::new(fault)))
     }
 }
 

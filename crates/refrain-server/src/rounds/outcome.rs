@@ -15,7 +15,9 @@ pub(crate) fn outcome_of(
         End::Failed(error) => failed(&error, kind),
         End::Fault(fault) if fault.bad_answer => Err(RpcError::invalid_params(fault.message)),
         End::Fault(fault) => {
-            limited_event!(ERROR, fault = %fault.message, "handler violated a runtime rule");
+            // A client must not learn the paths of the server's source.
+            let at = fault.location.map(tracing::field::display);
+            limited_event!(ERROR, fault = %fault.message, at, "handler violated a runtime rule");
             Err(RpcError::internal(fault.message))
         }
         End::Panicked(message) => {

@@ -189,6 +189,14 @@ async fn sessions_of_one_caller_are_limited_and_can_always_be_ended() {
         &message,
         &["this caller", "limit of 20 bytes of subscribed URIs"],
     );
+    // Rejected requests do not count as served.
+    let metrics = instance.server.metrics_text();
+    let lines = [
+        "refrain_other_requests_total{method=\"resources/subscribe\"} 1",
+        "refrain_other_requests_total{method=\"logging/setLevel\"} 1",
+        "refrain_requests_refused_total{reason=\"busy\"} 2",
+    ];
+    names(&metrics, &lines);
     // A stream does not lift the limit.
     let stream = sessions[2].get().await;
     assert_eq!(sessions[2].post(&set_level("error")).await.status, 503);

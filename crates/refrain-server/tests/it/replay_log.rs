@@ -213,8 +213,8 @@ async fn sealing(path: &std::path::Path, keys: &KeyRing, ledger: &Ledger) -> Ins
     };
     let server = builder(ledger)
         .keys(keys.clone())
-        .replay_log(store.clone())
-        .tasks(store, options)
+        .store(store)
+        .task_options(options)
         .tool(Tool::new("pay", pay).single_use())
         .tool(Tool::new("pay_once", pay_once).once());
     start(server).await

@@ -261,7 +261,7 @@ fn tasks_extension_cannot_be_declared_manually() {
         let built = builder.extension(TASKS, serde_json::Map::new()).build();
         let error = built.expect_err("the extension is built in");
         assert!(matches!(error, BuildError::ReservedExtension { .. }));
-        names(&error.to_string(), &[TASKS, ".tasks(..)"]);
+        names(&error.to_string(), &[TASKS, ".store(..)"]);
     }
 }
 

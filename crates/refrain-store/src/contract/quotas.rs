@@ -186,6 +186,12 @@ pub(super) async fn bytes_of_answers_are_limited(store: Subject) {
     assert_reached(answer("b", 40).await, reached);
     assert_reached(store.0.create(large(40)).await, reached);
     assert_eq!(store.answers(&lease).await.len(), 1);
+    // An empty list of answers stores nothing.
+    store.limit_kib(1);
+    let none = store.0.answer(&lease.task, &alice(), Vec::new()).await;
+    assert!(none.expect("no quota applies"));
+    let none = store.0.answer(&lease.task, &bob(), Vec::new()).await;
+    assert!(!none.expect("no quota applies"));
 }
 
 pub(super) async fn bytes_of_all_owners_are_limited(store: Subject) {

@@ -181,6 +181,10 @@ macro_rules! impl_store {
                 // If a key has several answers, the first is used.
                 let mut seen = HashSet::new();
                 answers.retain(|(key, _)| seen.insert(key.clone()));
+                if answers.is_empty() {
+                    // It stores nothing, so no quota applies.
+                    return run(async move { Ok(self.get(id, owner).await?.is_some()) });
+                }
                 run(self.answer_task(id, owner, answers))
             }
 

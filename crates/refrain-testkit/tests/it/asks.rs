@@ -158,3 +158,27 @@ async fn explicit_style_survives_the_same_faults() {
     assert_eq!(duplicated.run().await.text(), "octocat after 1");
     call().crash_everywhere().await.assert_same();
 }
+
+/// Uses one name twice at the same time.
+#[tool]
+async fn ambiguous(cx: Cx) -> Result<String> {
+    let (one, _) = futures_util::join!(
+        cx.elicit::<Login>("who", "Who?"),
+        cx.elicit::<Login>("who", "Who else?")
+    );
+    Ok(one?.name)
+}
+
+#[tokio::test]
+async fn fault_of_a_handler_tells_the_client_no_source_path() {
+    let fleet = Fleet::new(|| Server::builder("faulty", "1.0").tool(ambiguous()));
+    let outcome = fleet.call("ambiguous", json!({})).run().await;
+    let error = outcome.error().expect("a fault");
+    assert_eq!(error.code, -32603);
+    assert!(
+        error.message.contains("\"who\" is used twice"),
+        "{}",
+        error.message
+    );
+    assert!(!error.message.contains(".rs"), "{}", error.message);
+}

@@ -68,6 +68,15 @@ async fn careless(cx: Cx, effects: State<Effects>) -> Result<String> {
     Ok(format!("{} {count}", login.name))
 }
 
+/// Pays, and returns the idempotency key as the receipt.
+#[tool]
+async fn pay(cx: Cx) -> Result<String> {
+    let login: Login = cx.elicit("login", "Who?").await?;
+    let receipt: String = cx.step_with_key("pay", |key| async { ok(key) }).await?;
+    let tip: String = cx.step_with_key("tip", |key| async { ok(key) }).await?;
+    Ok(format!("{}: {receipt}, {tip}, {receipt}", login.name))
+}
+
 fn fleet(effects: &Effects) -> Fleet {
     let effects = effects.clone();
     Fleet::new(move || {
@@ -76,6 +85,7 @@ fn fleet(effects: &Effects) -> Fleet {
             .tool(side_by_side())
             .tool(collect())
             .tool(careless())
+            .tool(pay())
     })
 }
 
@@ -182,7 +192,9 @@ async fn call_survives_a_crash_with_duplicate_requests_and_lost_responses() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "after a crash at Some(CrashPoint { round: 1, operation: Some(0) })")]
+#[should_panic(
+    expected = "the call ends differently after a crash in round 1 after 0 operations (-: without the crash, +: with it)\n"
+)]
 async fn handler_with_effects_outside_steps_is_detected() {
     let effects = Effects::new();
     let report = fleet(&effects)
@@ -192,4 +204,33 @@ async fn handler_with_effects_outside_steps_is_detected() {
         .crash_everywhere()
         .await;
     report.assert_same();
+}
+
+#[tokio::test]
+async fn idempotency_keys_in_the_result_are_compared_by_their_places() {
+    let fleet = fleet(&Effects::new());
+    let pay = |name: &str| {
+        let script = Script::new().answer("login", json!({"name": name}));
+        fleet.call("pay", json!({})).script(script)
+    };
+    let report = pay("octocat").crash_everywhere().await;
+    report.assert_same();
+    report.assert_same_by(|outcome| outcome.rounds()[0].keys().join(" "));
+    let run = report.undisturbed();
+    assert_ne!(run.text(), report.crashed()[0].text());
+    assert!(!run.ends_like(&pay("hubot").run().await));
+}
+
+#[tokio::test]
+#[should_panic(expected = "- \"octocat 2\"\n+ \"octocat 3\"\n")]
+async fn difference_of_two_runs_is_shown() {
+    let report = fleet(&Effects::new())
+        .call("careless", json!({}))
+        .script(Script::new().answer("login", json!({"name": "octocat"})))
+        .crash_everywhere()
+        .await;
+    report.assert_same_by(|outcome| match outcome.crash() {
+        None => outcome.text(),
+        Some(_) => "octocat 3".to_owned(),
+    });
 }

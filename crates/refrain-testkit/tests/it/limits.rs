@@ -4,7 +4,7 @@ use crate::shapes::Login;
 use futures_util::future::join_all;
 use refrain::prelude::*;
 use refrain::server::{ServerBuilder, ServerLimits};
-use refrain::task::Limits;
+use refrain::task::{Limits, TaskOptions};
 use refrain_testkit::{CallError, Fleet, Script, ScriptedAnswer};
 use serde_json::json;
 
@@ -138,7 +138,16 @@ async fn journal_entries_are_limited() {
 
 #[tokio::test]
 async fn oversized_token_error_names_the_largest_entry() {
-    let (rounds, error) = failure(&fleet(|builder| builder.max_token(2048)), "hoarder").await;
+    let small = |builder: ServerBuilder| {
+        // A token that is too large to send is stored, up to the limit of journals.
+        let journal = 2048;
+        let options = TaskOptions {
+            journal,
+            ..TaskOptions::default()
+        };
+        builder.max_token(journal).task_options(options)
+    };
+    let (rounds, error) = failure(&fleet(small), "hoarder").await;
     assert_eq!((rounds, error.code), (1, -32603));
     assert!(
         error.message.contains("2048") && error.message.contains("large with 5002 bytes"),

@@ -8,4 +8,5 @@ mod limits;
 mod once;
 mod shapes;
 mod stories;
+mod tasks;
 mod tokens;

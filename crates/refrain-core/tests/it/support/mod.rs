@@ -14,6 +14,7 @@ use refrain_wire::{Answers, Ask, CallKind, Capabilities, LogLevel, ResultBody};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::future::{Future, poll_fn};
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -191,6 +192,16 @@ pub(crate) fn assert_contains(message: &str, parts: &[&str]) {
     for part in parts {
         assert!(message.contains(part), "{part:?} is not in {message:?}");
     }
+}
+
+/// Asserts that the handler, which is in the caller's file, caused a fault whose message has these parts and no path.
+#[track_caller]
+pub(crate) fn assert_fault(round: &Round, parts: &[&str]) {
+    let fault = round.fault();
+    assert_contains(&fault.message, parts);
+    assert!(!fault.message.contains(".rs"), "{:?}", fault.message);
+    let file = fault.location.map(Location::file);
+    assert_eq!(file, Some(Location::caller().file()));
 }
 
 /// The end of a round, from the client's view.
