@@ -31,6 +31,10 @@ fn check_message(data: &[u8]) {
     let Ok(Message::Request { id, params, .. }) = parsed else {
         return;
     };
+    // An id is copied to the output. serde_json cannot read a number over the range of f64.
+    if serde_json::from_str::<Value>(id.as_json()).is_err() {
+        return;
+    }
     is_modern(params);
     for revision in Revision::ALL {
         let session = SessionSettings {

@@ -56,6 +56,7 @@ impl RoundSetting {
         let can = |bit: u8| self.capabilities & (1 << bit) == 0;
         Env {
             principal: Principal::new("alice"),
+            address: None,
             uri: None,
             capabilities: Capabilities {
                 form: can(0),

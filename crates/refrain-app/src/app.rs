@@ -67,7 +67,10 @@ pub enum Command<F: Args = NoFlags> {
     Serve(Box<serve::ServeCommand<F>>),
     /// Run tasks without serving clients.
     Worker(Box<InstanceFlags<F>>),
-    /// List, show, cancel and requeue the tasks in a store (for operators).
+    /// Manage what the instances keep in their store (for operators).
+    Store(tasks::StoreOptions),
+    /// The former name of `store tasks`.
+    #[command(hide = true)]
     Tasks(tasks::TasksOptions),
     /// Create and rotate the keys that the instances of a fleet share.
     Keys(keys::KeysOptions),
@@ -250,7 +253,12 @@ impl<F: Args, C: Serialize + DeserializeOwned> App<F, C> {
         match command {
             Command::Serve(command) => command.run(self, &settings),
             Command::Worker(flags) => worker::run(self, &settings, &flags),
-            Command::Tasks(options) => tasks::run(self, &settings, &options),
+            Command::Store(options) => options.run(self, &settings),
+            Command::Tasks(options) => {
+                let program = self.name;
+                anstream::eprintln!("note: `{program} tasks` is now `{program} store tasks`");
+                tasks::run(self, &settings, &options)
+            }
             Command::Keys(options) => keys::run(options),
             Command::Config(options) => config::run::<C>(&settings, &options),
             Command::Completions(options) => {

@@ -35,11 +35,12 @@ pub(crate) use value::{
 use crate::auth::AuthPolicy;
 use crate::error::with_hint;
 use crate::store::StoreUrl;
-use crate::{AppError, keys};
+use crate::{AppError, keys, webhooks};
 use errors::{ConfigError, ConfigErrors};
 use file::Spans;
 use refrain::auth::BearerTokens;
 use refrain::server::{KeyRing, TlsCertificate};
+use refrain::task::Webhook;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
@@ -69,6 +70,7 @@ pub(crate) struct CheckedConfig {
     pub(crate) keys: Option<KeyRing>,
     pub(crate) tokens: Option<BearerTokens>,
     pub(crate) auth: AuthPolicy,
+    pub(crate) webhooks: Vec<Webhook>,
     pub(crate) explain: Option<String>,
 }
 
@@ -127,6 +129,7 @@ impl<C> UncheckedConfig<C> {
         let keys = self.read_file_setting("keys", keys, keys::read);
         let tokens = self.config.tokens.clone();
         let tokens = self.read_file_setting("tokens", tokens, read_tokens);
+        let webhooks = self.read_webhooks();
         match (self.auth(), self.own) {
             (Some(auth), Some(own)) if self.errors.is_empty() => {
                 let checked = CheckedConfig {
@@ -135,6 +138,7 @@ impl<C> UncheckedConfig<C> {
                     keys,
                     tokens,
                     auth,
+                    webhooks,
                     explain: self.explain,
                 };
                 Ok((checked, own))
@@ -221,6 +225,15 @@ impl<C> UncheckedConfig<C> {
                 None
             }
         }
+    }
+
+    fn read_webhooks(&mut self) -> Vec<Webhook> {
+        webhooks::read(&self.config.webhooks).unwrap_or_else(|errors| {
+            for (setting, message) in errors {
+                self.error(&setting, message);
+            }
+            Vec::new()
+        })
     }
 
     fn read_file_setting<T>(

@@ -47,8 +47,8 @@ pub struct InstanceFlags<F: Args> {
     keys: Option<PathBuf>,
     /// The service name that sealed tokens (`requestState`) are bound to; not the `aud` claim of access tokens [default: the
     /// server's name].
-    #[arg(long, value_name = "NAME")]
-    audience: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = NonBlank::<String>::parse)]
+    audience: Option<NonBlank<String>>,
     /// The format of log lines [default: text].
     #[arg(long, value_name = "FORMAT")]
     log: Option<LogFormat>,
@@ -73,7 +73,7 @@ impl<F: Args> InstanceFlags<F> {
             c.keys = Some(NonBlank(v));
         });
         config.flag("audience", self.audience.as_ref(), |c, v| {
-            c.audience = Some(NonBlank(v));
+            c.audience = Some(v);
         });
         config.flag("log", self.log.as_ref(), |c, v| c.log = v);
         Ok(config)
@@ -91,7 +91,9 @@ impl<F: Args> InstanceFlags<F> {
         let log = config.config.log;
         log::start("info", log, std::io::stderr)?;
         let secrets = [&config.config.keys, &config.config.tls_key];
-        for file in secrets.into_iter().flatten() {
+        let webhooks = config.config.webhooks.values();
+        let webhooks = webhooks.map(|webhook| &webhook.secret_file);
+        for file in secrets.into_iter().flatten().chain(webhooks) {
             secret_file::warn_if_exposed(&file.0);
         }
         raise_file_limit();

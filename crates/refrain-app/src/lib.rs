@@ -26,7 +26,7 @@
 //! | --- | --- |
 //! | `serve` | serves clients over HTTP, or with `--stdio` over standard input and output |
 //! | `worker` | runs tasks without serving clients |
-//! | `tasks` | lists, shows, cancels and requeues the tasks in a store |
+//! | `store tasks` | lists, shows, cancels and requeues the tasks in a store |
 //! | `keys` | creates and rotates the keys that a fleet shares |
 //! | `config` | checks a configuration file, or prints one with all defaults |
 //! | `completions`, `man` | prints shell completions, writes manual pages |
@@ -54,6 +54,7 @@ mod signals;
 mod store;
 mod tasks;
 mod tls;
+mod webhooks;
 mod worker;
 
 pub use app::{App, Command, NoFlags, NoSettings};

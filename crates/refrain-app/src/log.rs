@@ -34,9 +34,10 @@ where
     Ok(())
 }
 
-/// Events of this level. The HTTP/2 library warns of each client that misbehaves, without a limit, so only its errors.
+/// Events of this level. The HTTP/2 library warns of each client that misbehaves, without a limit, and rmcp tells of each call,
+/// so only their errors.
 fn default_filter(level: &str) -> EnvFilter {
-    EnvFilter::new(format!("{level},h2=error"))
+    EnvFilter::new(format!("{level},h2=error,rmcp=error"))
 }
 
 /// Parses a filter. An empty filter is `info`.

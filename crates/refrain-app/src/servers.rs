@@ -32,6 +32,9 @@ impl Servers {
         if let Some(url) = &config.config.advertise {
             main = main.advertise(url.as_str());
         }
+        if let Some(card) = &config.config.server_card {
+            main = main.server_card(card.card());
+        }
         let main = main.build()?;
         let endpoints = Endpoints::build(endpoints, &config, store, &main, |draft| {
             match &app.build_endpoint {
@@ -127,6 +130,9 @@ pub(crate) fn configure(
     }
     if let Some(tokens) = &checked.tokens {
         builder = builder.authenticator(tokens.clone());
+    }
+    for webhook in &checked.webhooks {
+        builder = builder.webhook(webhook.clone());
     }
     builder = checked.auth.clone().apply(builder);
     if let Some(instance) = &checked.explain {

@@ -1,4 +1,4 @@
-//! `tasks`: inspects and changes the tasks in a store, for operators.
+//! `store tasks`: inspects and changes the tasks in a store, for operators.
 //!
 //! Of asks only keys and sizes are printed, of results only the size, and arguments and answers never.
 
@@ -19,7 +19,31 @@ use std::process::ExitCode;
 const HEAD: Style = Style::new().bold();
 const PLAIN: Style = Style::new();
 
-/// Arguments of `tasks`.
+/// Arguments of `store`.
+#[derive(Args)]
+pub struct StoreOptions {
+    #[command(subcommand)]
+    command: StoreCommand,
+}
+
+#[derive(Subcommand)]
+enum StoreCommand {
+    /// List, show, cancel and requeue the tasks in a store.
+    Tasks(TasksOptions),
+}
+
+impl StoreOptions {
+    pub(crate) fn run<F: Args, C: DeserializeOwned>(
+        &self,
+        app: &App<F, C>,
+        settings: &Settings,
+    ) -> Result<ExitCode, AppError> {
+        let StoreCommand::Tasks(options) = &self.command;
+        run(app, settings, options)
+    }
+}
+
+/// Arguments of `store tasks`.
 #[derive(Args)]
 pub struct TasksOptions {
     #[command(subcommand)]
@@ -127,7 +151,7 @@ fn unknown(program: &str, id: &str) -> AppError {
     with_hint(
         format!("unknown task {:?}", one_line(id)),
         format!(
-            "`{program} tasks list`, with the same store, prints the ids of the latest tasks; --limit sets how many"
+            "`{program} store tasks list`, with the same store, prints the ids of the latest tasks; --limit sets how many"
         ),
     )
 }
@@ -242,6 +266,10 @@ fn show(row: &TaskRow, json: bool) {
     let asks = asks.collect::<Vec<_>>().join(", ");
     let outcome = task.outcome.as_ref();
     let outcome = outcome.map(|outcome| format!("{} bytes", outcome.len()));
+    let mut expires = timestamp(task.created + task.ttl);
+    if task.status.is_terminal() {
+        expires.push_str(", or keep_seconds after its end if that is later");
+    }
     let lines = [
         ("id", task.id.to_string()),
         ("tool", one_line(&task.tool)),
@@ -250,7 +278,7 @@ fn show(row: &TaskRow, json: bool) {
         ("message", or_none(task.status_message.as_deref())),
         ("created", timestamp(task.created)),
         ("updated", timestamp(task.updated)),
-        ("expires", timestamp(task.created + task.ttl)),
+        ("expires", expires),
         ("worker", or_none(row.worker.as_deref())),
         ("due", row.due.map_or("-".into(), timestamp)),
         ("attempts", row.attempts.to_string()),

@@ -12,8 +12,11 @@ mod exit;
 mod interrupt;
 mod json;
 mod lists;
+mod login;
+mod logins;
 mod options;
 mod output;
+mod picked_calls;
 mod preset_answers;
 mod sampler;
 mod sanitize;
@@ -23,11 +26,16 @@ mod task;
 mod trace;
 mod unanswered;
 
+pub(crate) use picked_calls::call_picked_tools;
+pub(crate) use stderr::print as print_line;
+
 use crate::{AppError, print_error, runtime};
 use clap::Subcommand;
 use dialect::{ProtocolOption, protocol_hint};
 use exit::CommandError;
+pub(crate) use options::SECRETS;
 use refrain_app::log::{self, LogFormat};
+use refrain_wire::Implementation;
 use std::process::ExitCode;
 use std::time::Duration;
 use stderr::LogLines;
@@ -64,13 +72,16 @@ pub(crate) enum ClientCommand {
     Resume(Box<call::ResumeOptions>),
     #[command(flatten)]
     List(lists::ListCommand),
-    /// Show a task on a server, wait for it, or cancel it (for clients).
+    /// Show a task at a server, wait for it, or cancel it.
     Task(Box<task::TaskCommandOptions>),
+    /// Log in to a server that uses OAuth, in a browser.
+    Login(login::LoginOptions),
+    /// Forget the login for a server.
+    Logout(login::LogoutOptions),
 }
 
 pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
-    // Log lines are held back while a question is shown at the terminal.
-    log::start("warn", LogFormat::Text, || LogLines)?;
+    start_log()?;
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         match command {
@@ -80,6 +91,8 @@ pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
             ClientCommand::Resume(options) => call::resume(*options).await,
             ClientCommand::List(command) => lists::run(command).await,
             ClientCommand::Task(options) => task::run(*options).await,
+            ClientCommand::Login(options) => login::login(&options).await,
+            ClientCommand::Logout(options) => login::logout(&options),
         }
     });
     // Ends a server process whose connection was not closed. A thread that reads standard input is not waited for.
@@ -90,6 +103,11 @@ pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
         error.code
     });
     Ok(code.into())
+}
+
+/// Starts logging. Log lines are held back while a question is shown at the terminal.
+pub(crate) fn start_log() -> Result<(), AppError> {
+    log::start("warn", LogFormat::Text, || LogLines)
 }
 
 /// Prints a usage error as JSON if `--json` was given.
@@ -107,6 +125,15 @@ fn print_as_json(error: CommandError) -> CommandError {
         return error.note(failed.message);
     }
     error
+}
+
+/// The name and version that servers see.
+fn own_info() -> Implementation {
+    Implementation {
+        name: "refrain".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Implementation::default()
+    }
 }
 
 fn expect_end(mut words: impl Iterator<Item = String>) -> Result<(), CommandError> {

@@ -18,8 +18,16 @@ const START_HINT: &str = "to see the cause, request the URL, or run `env -i PATH
 const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet \
                           [default: $REFRAIN_STORE, then memory:]";
 
+const USAGE: &str = "refrain gateway [OPTIONS] -- COMMAND...
+       refrain gateway [OPTIONS] --url URL
+       refrain gateway [OPTIONS] --config FILE
+       refrain gateway check|config [OPTIONS]";
+const CHECK_USAGE: &str = "refrain gateway check [OPTIONS] -- COMMAND...
+       refrain gateway check [OPTIONS] --url URL
+       refrain gateway check [OPTIONS] --config FILE";
+
 #[derive(Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, override_usage = USAGE)]
 #[command(mut_arg("store", |store| store.help(STORE_HELP).long_help(STORE_HELP)))]
 pub(crate) struct GatewayOptions {
     #[command(subcommand)]
@@ -37,6 +45,7 @@ enum GatewayCommand {
 }
 
 #[derive(Args)]
+#[command(override_usage = CHECK_USAGE)]
 struct CheckOptions {
     /// A configuration file with tables [backends.NAME].
     #[arg(long, value_name = "FILE")]
@@ -52,7 +61,7 @@ struct CheckOptions {
 #[derive(Args)]
 pub(crate) struct BackendFlags {
     /// The URL of the server to put behind the gateway.
-    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    #[arg(long, value_name = "URL", conflicts_with = "command", value_parser = http_url)]
     url: Option<Url>,
     /// The command of the server to put behind the gateway.
     #[arg(last = true, value_name = "COMMAND")]
@@ -80,6 +89,12 @@ impl BackendFlags {
         }
         Ok((checked(&config)?, is_given))
     }
+}
+
+fn http_url(text: &str) -> Result<Url, &'static str> {
+    let url = Url::parse(text).ok();
+    url.filter(|url| matches!(url.scheme(), "http" | "https"))
+        .ok_or("expected an http:// or https:// URL")
 }
 
 fn checked(config: &GatewayConfig) -> Result<CheckedGateway, AppError> {

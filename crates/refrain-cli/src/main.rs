@@ -1,9 +1,12 @@
 //! The `refrain` binary: a server with the demo tools, the demo, the gateway, and a client.
 
+mod browser;
 mod client;
 mod demo;
+mod dev;
 mod exact_number;
 mod gateway;
+mod new;
 mod style;
 mod terminal;
 
@@ -26,6 +29,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Create a crate with a server of your own.
+    New(new::NewOptions),
+    /// Run the server of this crate, restart it when its sources change, and call its tools.
+    Dev(dev::DevOptions),
     #[command(flatten)]
     App(refrain_app::Command<ToolFlags>),
     /// Serve existing MCP servers as one stateless endpoint of 2026-07-28.
@@ -72,6 +79,8 @@ fn main() -> ExitCode {
         error.exit()
     });
     let done = match cli.command {
+        Command::New(options) => new::run(&options),
+        Command::Dev(options) => dev::run(&options),
         Command::App(command) => app().run(command),
         Command::Gateway(options) => gateway::run(options),
         Command::Demo(options) => demo::run(options),

@@ -6,6 +6,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `form`, `url`, `other_asks` | the dialog for each kind of ask |
+//! | `tool_menu` | a menu of tools, and prompts for arguments |
 //! | `asker` | the introduction of the server, quoted text, menus |
 //! | `console` | the operations of a terminal: lists, check boxes, text input |
 //! | `interactive`, `plain` | the two kinds of terminals |
@@ -18,6 +19,7 @@ mod form;
 mod interactive;
 mod other_asks;
 mod plain;
+mod tool_menu;
 pub(crate) mod url;
 
 pub(crate) use form::expectations;

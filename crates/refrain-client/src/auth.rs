@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `oauth` | settings, and the state of each server |
 //! | `server` | the current grant of one server, and when to replace it |
-//! | `flow` | the four flows that get a grant |
+//! | `flow` | the flows that get a grant |
 //! | `challenge`, `metadata`, `client`, `redirect`, `tokens`, `dpop` | the steps of a flow |
 //! | `http` | requests to authorization servers, and the check of their URLs |
 

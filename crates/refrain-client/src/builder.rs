@@ -15,6 +15,7 @@ use crate::transport::{
     HttpLink, Link, PipeLink, PipeSetup, StderrObserver, WireMessage, WireObserver,
 };
 use futures_util::FutureExt;
+use refrain_wire::client::Task;
 use refrain_wire::{AskKind, Implementation, LogLevel, Root, SamplingAnswer};
 use std::fmt;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub struct ClientBuilder {
     pub(crate) watch: WireObserver,
     pub(crate) dialect: Option<Dialect>,
     pub(crate) on_pending: Arc<dyn Fn(&PendingCall) + Send + Sync>,
+    pub(crate) on_task: Arc<dyn Fn(&Task) + Send + Sync>,
     pub(crate) on_retry: Arc<dyn Fn(&Retry<'_>) + Send + Sync>,
     pub(crate) on_stderr: StderrObserver,
     pub(crate) authorize: Option<Arc<dyn Authorize>>,
@@ -73,6 +75,7 @@ impl Default for ClientBuilder {
             watch: Arc::new(|_| {}),
             dialect: None,
             on_pending: Arc::new(|_| {}),
+            on_task: Arc::new(|_| {}),
             on_retry: Arc::new(|_| {}),
             on_stderr: Arc::new(|_| {}),
             authorize: None,
@@ -233,6 +236,20 @@ impl ClientBuilder {
     /// after a crash of this process.
     pub fn on_pending(mut self, observe: impl Fn(&PendingCall) + Send + Sync + 'static) -> Self {
         self.on_pending = Arc::new(observe);
+        self
+    }
+
+    /// Observes a task that a call waits for, whenever its state was read: its id, status and status message.
+    ///
+    /// ```
+    /// # use refrain::client::Client;
+    /// let builder = Client::builder().on_task(|task| {
+    ///     let message = task.message.as_deref().unwrap_or_default();
+    ///     println!("task {}: {} {message}", task.id, task.status.as_str());
+    /// });
+    /// ```
+    pub fn on_task(mut self, observe: impl Fn(&Task) + Send + Sync + 'static) -> Self {
+        self.on_task = Arc::new(observe);
         self
     }
 

@@ -47,6 +47,12 @@ pub enum ErrorKind {
         /// The address.
         address: String,
     },
+    /// The server at an http address does not respond with HTTP. It may use TLS.
+    #[error("{address} does not respond with HTTP")]
+    NotHttp {
+        /// The address.
+        address: String,
+    },
     /// The server process could not be started.
     #[error("could not start {command}: {source}")]
     Spawn {

@@ -37,7 +37,7 @@
 //! | list features, subscribe to changes, complete arguments | [`Client::tools`], [`Client::listen`], [`ChangeStream`], [`Client::complete`] |
 //! | authorize requests | [`Bearer`], [`OAuth`], [`Authorize`], [`Grants`], [`Loopback`] |
 //! | handle errors | [`Error`], [`ErrorKind`], [`AuthError`] |
-//! | observe messages, retries, progress and logs | [`WireMessage`], [`Retry`], [`Progress`], [`LogMessage`] |
+//! | observe messages, retries, tasks, progress and logs | [`WireMessage`], [`Retry`], [`Task`], [`Progress`], [`LogMessage`] |
 //! | read and write protocol types | [`wire`] |
 //!
 //! # Layers

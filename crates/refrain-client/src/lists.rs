@@ -6,7 +6,7 @@ use crate::limits::{ClientLimits, count_values};
 use refrain_wire::client::{AsSent, ReadError, Request, read_complete};
 use refrain_wire::limited_event;
 use refrain_wire::{
-    ErrorCode, ListEntry, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo,
+    ErrorCode, ListEntry, PromptInfo, ResourceInfo, ResourceTemplateInfo, SkillInfo, ToolInfo,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -33,6 +33,12 @@ impl Client {
     /// Lists the resource templates of the server.
     pub async fn resource_templates(&self) -> Result<Vec<AsSent<ResourceTemplateInfo>>, Error> {
         self.inner.list("resources/templates/list").await
+    }
+
+    /// Lists the skills of the server, if it has the Skills extension. A skill may exist without being listed. Read its files
+    /// as resources, and check their digests.
+    pub async fn skills(&self) -> Result<Vec<AsSent<SkillInfo>>, Error> {
+        self.inner.list("skills/list").await
     }
 }
 

@@ -155,6 +155,7 @@ impl ClientInner {
         id: &str,
     ) -> Result<(Option<Value>, Duration), ErrorKind> {
         let task = self.task(id).await?;
+        (self.setup.on_task)(&task);
         let interval = task.poll_interval.unwrap_or(POLL_DEFAULT);
         let interval = interval.clamp(POLL_MIN, POLL_MAX);
         self.check_asks(task.asks())?;

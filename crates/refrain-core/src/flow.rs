@@ -30,7 +30,9 @@ mod waker;
 
 pub use driver::{End, Event, Flow, HandlerFuture};
 pub use env::{Env, Limits, Pressure};
-pub use reply::{AfterWrite, Fault, Incomplete, Note, Outcome, PendingWrite, Stats, Suspension};
+pub use reply::{
+    AfterWrite, Fault, Incomplete, Note, Outcome, PendingWrite, Stats, StatusMessage, Suspension,
+};
 pub use start::{Start, StartError};
 pub use task::Detachment;
 

@@ -31,7 +31,7 @@ pub use cx::{
 pub use error::{AskError, Error, ErrorKind, Result, ok};
 pub use flow::{
     AfterWrite, Detachment, End, Env, Event, Fault, Flow, HandlerFuture, Incomplete, Limits, Note,
-    Outcome, PendingWrite, Pressure, Start, StartError, Stats, Suspension,
+    Outcome, PendingWrite, Pressure, Start, StartError, Stats, StatusMessage, Suspension,
 };
 pub use form::{Elicit, ElicitEnum};
 pub use journal::{Claims, FlowId, Snapshot};

@@ -1,6 +1,6 @@
 //! One backend: how it is reached, which revision it speaks, and its connections.
 
-use crate::config::{BackendSpec, Sessions, Transport};
+use crate::config::{BackendSpec, BackendTransport, Sessions};
 use crate::metrics::{BackendMetrics, GatewayMetrics};
 use crate::pool::{Connect, ConnectionLimits, Pool};
 use crate::support::AskSupport;
@@ -55,7 +55,7 @@ const BASE_VARIABLES: [&str; 16] = [
 /// Why a connection to a backend could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum BackendStartError {
     /// The connection failed.
     #[error("backend {backend:?}: {source}")]
     Connect {
@@ -80,7 +80,7 @@ pub enum StartError {
         /// The time until the next start.
         wait: Duration,
         /// Why the last start failed.
-        why: Arc<StartError>,
+        why: Arc<BackendStartError>,
     },
     /// The authorization is invalid.
     #[error("backend {backend}: {source}")]
@@ -96,7 +96,7 @@ pub enum StartError {
 pub(crate) struct Connector {
     spec: Arc<BackendSpec>,
     /// The result of the last negotiation, so that a later start needs none.
-    negotiated: Mutex<Option<Negotiated>>,
+    negotiated: Mutex<Option<NegotiatedBackend>>,
     failure: Mutex<Option<StartFailure>>,
     /// Whether the backend asks for the roots after it was initialized, outside of any call.
     asks_for_roots: Arc<AtomicBool>,
@@ -105,7 +105,7 @@ pub(crate) struct Connector {
 }
 
 #[derive(Clone, Copy)]
-struct Negotiated {
+struct NegotiatedBackend {
     dialect: Dialect,
     /// Whether asks name their call, so that concurrent calls can share a connection.
     is_multiplexed: bool,
@@ -114,7 +114,7 @@ struct Negotiated {
 struct StartFailure {
     count: u32,
     retry_at: Instant,
-    error: Arc<StartError>,
+    error: Arc<BackendStartError>,
 }
 
 pub(crate) struct Backend {
@@ -165,7 +165,7 @@ impl Backend {
 
 /// What a connection is for.
 #[derive(Clone, Copy)]
-enum Purpose {
+enum ConnectionPurpose {
     Calls,
     Lists,
 }
@@ -216,8 +216,11 @@ fn declare(mut builder: ClientBuilder, support: AskSupport) -> ClientBuilder {
 }
 
 impl Connect for Connector {
-    fn connect(&self, support: AskSupport) -> BoxFuture<'_, Result<Client, Arc<StartError>>> {
-        self.start(support, Purpose::Calls).boxed()
+    fn connect(
+        &self,
+        support: AskSupport,
+    ) -> BoxFuture<'_, Result<Client, Arc<BackendStartError>>> {
+        self.start(support, ConnectionPurpose::Calls).boxed()
     }
 
     fn is_shared(&self) -> Option<bool> {
@@ -231,21 +234,21 @@ impl Connector {
     pub(crate) async fn connect_service(
         &self,
         support: AskSupport,
-    ) -> Result<Client, Arc<StartError>> {
-        self.start(support, Purpose::Lists).await
+    ) -> Result<Client, Arc<BackendStartError>> {
+        self.start(support, ConnectionPurpose::Lists).await
     }
 
     async fn start(
         &self,
         support: AskSupport,
-        purpose: Purpose,
-    ) -> Result<Client, Arc<StartError>> {
+        purpose: ConnectionPurpose,
+    ) -> Result<Client, Arc<BackendStartError>> {
         self.check_backoff()?;
         let begun = Instant::now();
         let limit = self.spec.start;
         let started = match timeout(limit, self.open(support, purpose)).await {
             Ok(started) => started,
-            Err(_) => Err(StartError::Timeout {
+            Err(_) => Err(BackendStartError::Timeout {
                 backend: self.spec.name.clone(),
                 limit,
             }),
@@ -265,7 +268,7 @@ impl Connector {
         self.failure.lock().is_some()
     }
 
-    fn check_backoff(&self) -> Result<(), Arc<StartError>> {
+    fn check_backoff(&self) -> Result<(), Arc<BackendStartError>> {
         let failure = self.failure.lock();
         let Some(failure) = &*failure else {
             return Ok(());
@@ -273,7 +276,7 @@ impl Connector {
         let wait = failure.retry_at.saturating_duration_since(Instant::now());
         match wait.is_zero() {
             true => Ok(()),
-            false => Err(Arc::new(StartError::Backoff {
+            false => Err(Arc::new(BackendStartError::Backoff {
                 backend: self.spec.name.clone(),
                 wait,
                 why: failure.error.clone(),
@@ -282,7 +285,7 @@ impl Connector {
     }
 
     /// Sets the pause until the next start. Starts that fail at the same time count as one.
-    fn note_failure(&self, error: StartError, begun: Instant) -> Arc<StartError> {
+    fn note_failure(&self, error: BackendStartError, begun: Instant) -> Arc<BackendStartError> {
         let error = Arc::new(error);
         let mut failure = self.failure.lock();
         let count = match &*failure {
@@ -301,13 +304,17 @@ impl Connector {
     }
 
     /// Connects in the remembered dialect, and negotiates if the backend no longer speaks it.
-    async fn open(&self, support: AskSupport, purpose: Purpose) -> Result<Client, StartError> {
+    async fn open(
+        &self,
+        support: AskSupport,
+        purpose: ConnectionPurpose,
+    ) -> Result<Client, BackendStartError> {
         let asked_for_roots = match purpose {
             // There are no calls, so an ask for the roots is outside of calls.
-            Purpose::Lists => self.asks_for_roots.clone(),
-            Purpose::Calls => Arc::default(),
+            ConnectionPurpose::Lists => self.asks_for_roots.clone(),
+            ConnectionPurpose::Calls => Arc::default(),
         };
-        let failed = |source| StartError::Connect {
+        let failed = |source| BackendStartError::Connect {
             backend: self.spec.name.clone(),
             source: Box::new(source),
         };
@@ -330,7 +337,7 @@ impl Connector {
             }
         };
         let client = connected.map_err(failed)?;
-        *self.negotiated.lock() = Some(Negotiated {
+        *self.negotiated.lock() = Some(NegotiatedBackend {
             dialect: client.dialect(),
             is_multiplexed: client.is_multiplexed(),
         });
@@ -346,8 +353,8 @@ impl Connector {
 
     async fn connect_with(&self, builder: ClientBuilder) -> Result<Client, Error> {
         match &self.spec.transport {
-            Transport::Http { url, .. } => builder.connect(url.as_str()).await,
-            Transport::Process { .. } => builder.spawn(self.command()).await,
+            BackendTransport::Http { url, .. } => builder.connect(url.as_str()).await,
+            BackendTransport::Process { .. } => builder.spawn(self.command()).await,
         }
     }
 
@@ -355,7 +362,7 @@ impl Connector {
         &self,
         support: AskSupport,
         asked_for_roots: &Arc<AtomicBool>,
-    ) -> Result<ClientBuilder, StartError> {
+    ) -> Result<ClientBuilder, BackendStartError> {
         let spec = &self.spec;
         let name = spec.name.clone();
         let stderr_limit = self.stderr_limit.clone();
@@ -397,7 +404,7 @@ impl Connector {
             let roots = spec.roots.iter().map(|uri| Root::new(uri.as_str()));
             builder = builder.connection_roots(roots.collect());
         }
-        if let Transport::Http { headers, oauth, .. } = &spec.transport {
+        if let BackendTransport::Http { headers, oauth, .. } = &spec.transport {
             for (name, value) in headers {
                 builder = builder.header(name, value);
             }
@@ -408,9 +415,11 @@ impl Connector {
                 let oauth = OAuth::by_credentials(client)
                     .scopes(&credentials.scopes)
                     .build();
-                builder = builder.authorize(oauth.map_err(|source| StartError::Authorization {
-                    backend: spec.name.clone(),
-                    source,
+                builder = builder.authorize(oauth.map_err(|source| {
+                    BackendStartError::Authorization {
+                        backend: spec.name.clone(),
+                        source,
+                    }
                 })?);
             }
         }
@@ -419,7 +428,7 @@ impl Connector {
 
     /// The command of a backend process, with only the variables that it may have.
     fn command(&self) -> Command {
-        let Transport::Process {
+        let BackendTransport::Process {
             program,
             arguments,
             directory,

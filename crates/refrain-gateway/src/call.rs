@@ -8,13 +8,14 @@
 mod inline;
 mod rounds;
 
+use crate::asks::AskForwarder;
 use crate::backend::Backend;
 use crate::config::Sessions;
-use crate::metrics::CallOutcome;
-use crate::pool::{AcquireError, ConnectionKey, Lease, Owner};
+use crate::metrics::BackendOutcome;
+use crate::pool::{AcquireError, ConnectionGuard, ConnectionKey, Owner};
 use crate::support::AskSupport;
 use refrain::client::wire::limited_event;
-use refrain::client::{self, CallSpec};
+use refrain::client::{self, CallSpec, Client};
 use refrain::runtime::wire::{CallKind, Completion, Reference};
 use refrain::server::{CompletionInput, RawResult};
 use refrain::{Cx, Error, Result};
@@ -95,13 +96,13 @@ impl ProxiedTarget {
         };
         let support = AskSupport::ALL;
         let key = ConnectionKey { owner, support };
-        let lease = backend.pool.acquire(key, &input.account).await;
-        let lease = lease.map_err(|error| acquire_error(backend, error))?;
-        let client = lease.client();
+        let connection = backend.pool.acquire(key, &input.account).await;
+        let connection = connection.map_err(|error| acquire_error(backend, error))?;
+        let client = connection.client();
         let found = client.complete(&reference, &argument, &input.value, &input.arguments);
         let found = found.await;
         if is_answered(&found) {
-            lease.finish();
+            connection.finish();
         }
         found.map_err(|error| call_error(backend, &error))
     }
@@ -111,7 +112,7 @@ impl ProxiedTarget {
 struct CallTimer<'a> {
     backend: &'a Backend,
     begun: Instant,
-    outcome: CallOutcome,
+    outcome: BackendOutcome,
 }
 
 impl<'a> CallTimer<'a> {
@@ -119,7 +120,7 @@ impl<'a> CallTimer<'a> {
         Self {
             backend,
             begun: Instant::now(),
-            outcome: CallOutcome::Abandoned,
+            outcome: BackendOutcome::Abandoned,
         }
     }
 }
@@ -131,23 +132,47 @@ impl Drop for CallTimer<'_> {
     }
 }
 
-/// Waits for a connection for the caller of a call.
-async fn acquire(backend: &Backend, cx: &Cx, owner: Owner) -> Result<(Lease, AskSupport)> {
-    let support = AskSupport::of(cx);
-    // A connection with state serves all clients of its owner.
-    let declared = match backend.spec.sessions {
-        Sessions::None => support,
-        Sessions::Caller | Sessions::Handle => AskSupport::ALL,
-    };
-    let key = ConnectionKey {
-        owner,
-        support: declared,
-    };
-    let begun = Instant::now();
-    let lease = backend.pool.acquire(key, &cx.account()).await;
-    backend.metrics.waited(begun.elapsed());
-    let lease = lease.map_err(|error| acquire_error(backend, error))?;
-    Ok((lease, support))
+/// The connection of a call.
+struct CallConnection {
+    connection: ConnectionGuard,
+    /// The client of the connection, whose asks reach the caller.
+    client: Client,
+    asks: AskForwarder,
+}
+
+impl CallConnection {
+    /// Waits for a connection for the caller of a call.
+    async fn acquire(cx: &Cx, owner: Owner, timer: &mut CallTimer<'_>) -> Result<Self> {
+        let (backend, account) = (timer.backend, cx.account());
+        let support = AskSupport::of(cx);
+        // A connection with state serves all clients of its owner.
+        let declared = match backend.spec.sessions {
+            Sessions::None => support,
+            Sessions::Caller | Sessions::Handle => AskSupport::ALL,
+        };
+        let key = ConnectionKey {
+            owner,
+            support: declared,
+        };
+        let begun = Instant::now();
+        let connection = backend.pool.acquire(key, &account).await;
+        backend.metrics.waited(begun.elapsed());
+        let connection = connection.map_err(|error| {
+            timer.outcome = BackendOutcome::Unavailable;
+            acquire_error(backend, error)
+        })?;
+        let asks = AskForwarder::new(cx, backend);
+        let budget = backend.pool.response_budget(account);
+        let client = connection.client().scoped(|builder| {
+            let builder = asks.clone().handle(builder, support);
+            builder.response_budget(budget)
+        });
+        Ok(Self {
+            connection,
+            client,
+            asks,
+        })
+    }
 }
 
 /// Whether the backend has answered a request, so that its connection is free again.

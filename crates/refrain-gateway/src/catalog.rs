@@ -21,7 +21,7 @@ const ROUND_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// The lists of a backend, as it sent them.
 #[derive(Default)]
-pub(crate) struct Listing {
+pub(crate) struct BackendLists {
     pub(crate) tools: Vec<AsSent<ToolInfo>>,
     pub(crate) prompts: Vec<AsSent<PromptInfo>>,
     pub(crate) resources: Vec<AsSent<ResourceInfo>>,
@@ -78,7 +78,7 @@ pub(crate) struct OfferedNames {
 /// The arguments of a call, which the backend checks.
 type Arguments = Map<String, Value>;
 
-impl Listing {
+impl BackendLists {
     /// Lists everything that the backend declares.
     pub(crate) async fn read(backend: &BackendSpec, client: &Client) -> Result<Self, Error> {
         let declared = &client.server().capabilities;
@@ -208,12 +208,12 @@ impl OfferedNames {
 /// How each tool of a backend is offered. `plain` is the list for clients that answer no asks.
 pub(crate) fn describe_tools(
     backend: &Arc<Backend>,
-    listing: &Listing,
-    plain: Option<&Listing>,
+    listing: &BackendLists,
+    plain: Option<&BackendLists>,
 ) -> Vec<ToolReport> {
     let spec = &*backend.spec;
     let none = ToolTable::default();
-    let is_in = |list: &Listing, name: &str| list.tools.iter().any(|tool| tool.name == name);
+    let is_in = |list: &BackendLists, name: &str| list.tools.iter().any(|tool| tool.name == name);
     let tools = listing.tools.iter().map(|tool| {
         let rules = spec.tools.get(&tool.name).unwrap_or(&none);
         let home = match home(spec, rules, tool) {
@@ -409,7 +409,7 @@ fn template(
         template = template.pin_to_caller();
     }
     if completes {
-        for variable in variables(&sent.uri_template) {
+        for variable in template.variables() {
             let (target, name) = (target.clone(), variable.clone());
             template = template.complete(variable, move |input: CompletionInput| {
                 let (target, name) = (target.clone(), name.clone());
@@ -418,26 +418,4 @@ fn template(
         }
     }
     template
-}
-
-/// The names of the variables in a URI template.
-fn variables(template: &str) -> Vec<String> {
-    let expressions = template.split('{').skip(1);
-    let expressions = expressions.filter_map(|rest| Some(rest.split_once('}')?.0));
-    expressions
-        .flat_map(|expression| {
-            expression
-                .trim_start_matches(['+', '#', '.', '/', ';', '?', '&'])
-                .split(',')
-        })
-        .map(|variable| {
-            variable
-                .trim_end_matches('*')
-                .split(':')
-                .next()
-                .unwrap_or_default()
-                .to_owned()
-        })
-        .filter(|variable| !variable.is_empty())
-        .collect()
 }

@@ -1,7 +1,7 @@
 //! A report about each backend: whether it starts, what it offers, and how its tools run.
 
 use crate::backend::Backend;
-use crate::catalog::{Listing, describe_tools};
+use crate::catalog::{BackendLists, describe_tools};
 use crate::gateway::{Gateway, GatewayError};
 use crate::service::{Service, ServiceError};
 use crate::support::AskSupport;
@@ -117,7 +117,7 @@ async fn list(
     backend: &Backend,
     support: AskSupport,
     report: Option<&mut BackendReport>,
-) -> Result<Listing, ServiceError> {
+) -> Result<BackendLists, ServiceError> {
     let mut service = Service::connect(backend, None, support).await?;
     if let Some(report) = report {
         let server = service.client.server();

@@ -290,7 +290,7 @@ pub enum ConfigError {
 
 /// How to reach a backend. Contains secrets, so it has no `Debug`.
 #[derive(Clone)]
-pub(crate) enum Transport {
+pub(crate) enum BackendTransport {
     Process {
         program: String,
         arguments: Vec<String>,
@@ -317,7 +317,7 @@ pub(crate) struct Credentials {
 #[derive(Clone)]
 pub(crate) struct BackendSpec {
     pub(crate) name: String,
-    pub(crate) transport: Transport,
+    pub(crate) transport: BackendTransport,
     /// The dialect to speak, without negotiation.
     pub(crate) dialect: Option<Dialect>,
     exclusive: bool,

@@ -1,7 +1,7 @@
 //! [`Gateway`]: the backends of one process, and their entries in its server.
 
-use crate::backend::{Backend, StartError};
-use crate::catalog::{Availability, Listing, OfferedNames, is_denied};
+use crate::backend::{Backend, BackendStartError};
+use crate::catalog::{Availability, BackendLists, OfferedNames, is_denied};
 use crate::config::{CheckedGateway, GatewayTable, Unavailable};
 use crate::metrics::GatewayMetrics;
 use crate::pool::ConnectionLimits;
@@ -29,7 +29,7 @@ const CLOSE_IDLE_EVERY: Duration = Duration::from_secs(5);
 pub enum GatewayError {
     /// A backend that must be up is down.
     #[error(transparent)]
-    Start(#[from] Arc<StartError>),
+    Start(#[from] Arc<BackendStartError>),
     /// A backend could not be listed.
     #[error("backend {backend:?}: failed to list: {source}")]
     List {
@@ -104,7 +104,7 @@ pub struct Gateway {
 /// The registered entries of a backend.
 struct Offered {
     names: OfferedNames,
-    listing: Listing,
+    listing: BackendLists,
     availability: Availability,
 }
 
@@ -144,8 +144,8 @@ impl Gateway {
     pub async fn connect(&self, all_required: bool) -> Result<ServerBuilder, GatewayError> {
         let starting = self.backends.iter().map(async |backend| {
             tracing::info!(backend = backend.spec.name, "starting backend");
-            let slot = self.limits.try_acquire(&backend.spec, None).ok();
-            let starting = Service::start(backend, slot);
+            let permit = self.limits.try_acquire(&backend.spec, None).ok();
+            let starting = Service::start(backend, permit);
             if all_required {
                 return starting.await;
             }
@@ -230,7 +230,7 @@ impl Gateway {
         &self,
         backend: &Arc<Backend>,
         server: &Server,
-        listing: Listing,
+        listing: BackendLists,
         availability: Availability,
     ) {
         if let Err(error) = self.try_register(backend, server, listing, availability) {
@@ -242,7 +242,7 @@ impl Gateway {
         &self,
         backend: &Arc<Backend>,
         server: &Server,
-        listing: Listing,
+        listing: BackendLists,
         availability: Availability,
     ) -> Result<(), GatewayError> {
         let mut offered = self.offered.lock();

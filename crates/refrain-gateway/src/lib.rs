@@ -43,7 +43,7 @@ mod service;
 mod sessions;
 mod support;
 
-pub use backend::StartError;
+pub use backend::BackendStartError;
 pub use check::{BackendReport, ToolReport};
 pub use config::{
     BackendTable, CheckedGateway, ConfigError, GatewayConfig, GatewayTable, OAuthTable, Sessions,

@@ -51,7 +51,7 @@ pub(crate) struct BackendMetrics {
 
 /// How a call to a backend ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallOutcome {
+pub(crate) enum BackendOutcome {
     /// A result, also one with `isError`.
     Result,
     /// A JSON-RPC error of the backend.
@@ -64,7 +64,7 @@ pub(crate) enum CallOutcome {
     Abandoned,
 }
 
-impl CallOutcome {
+impl BackendOutcome {
     fn as_str(self) -> &'static str {
         match self {
             Self::Result => "result",
@@ -134,7 +134,7 @@ impl BackendMetrics {
         }
     }
 
-    pub(crate) fn called(&self, outcome: CallOutcome, time: Duration) {
+    pub(crate) fn called(&self, outcome: BackendOutcome, time: Duration) {
         let labels = self.outcome(outcome.as_str());
         self.all.calls.get_or_create(&labels).inc();
         let seconds = self.all.call_seconds.get_or_create(&self.label());

@@ -9,15 +9,19 @@
 //! was abandoned is closed, unless the backend keeps state for its owner; a connection with state is never closed to make
 //! room for another, and its process is never restarted under the same handle.
 
+mod guard;
 mod limits;
 mod shared;
+mod state;
 
-pub(crate) use limits::{ConnectionLimits, Slot};
+pub(crate) use guard::{CallEnd, ConnectionGuard};
+pub(crate) use limits::{ConnectionLimits, ConnectionPermit};
 
-use limits::LimitReached;
-use shared::SharedConnection;
+use guard::Held;
+use limits::ConnectionLimit;
+use state::{ExclusiveConnection, IdlePosition, PoolState, SpareConnection};
 
-use crate::backend::StartError;
+use crate::backend::BackendStartError;
 use crate::config::{BackendSpec, Sessions};
 use crate::sessions;
 use crate::support::AskSupport;
@@ -25,14 +29,10 @@ use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use refrain::auth::Principal;
 use refrain::client::{ByteBudget, Client};
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout_at;
-
-/// How often a call that waits for a connection tries again without a notification.
-const RETRY_EVERY: Duration = Duration::from_millis(250);
 
 /// The caller, or the handle, that a connection belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ pub(crate) enum AcquireError {
     #[error("no connection to backend {backend} became free within {} seconds; retry later", waited.as_secs())]
     Busy { backend: String, waited: Duration },
     #[error(transparent)]
-    Start(#[from] Arc<StartError>),
+    Start(#[from] Arc<BackendStartError>),
     #[error("the session has ended; call {tool} again")]
     SessionEnded { tool: String },
     #[error("the gateway is shutting down")]
@@ -65,7 +65,8 @@ pub(crate) enum AcquireError {
 /// Starts connections. The backend implements it.
 pub(crate) trait Connect: Send + Sync + 'static {
     /// Connects to the backend for callers with this support.
-    fn connect(&self, support: AskSupport) -> BoxFuture<'_, Result<Client, Arc<StartError>>>;
+    fn connect(&self, support: AskSupport)
+    -> BoxFuture<'_, Result<Client, Arc<BackendStartError>>>;
     /// Whether one connection serves concurrent calls. `None` until a connection was made.
     fn is_shared(&self) -> Option<bool>;
 }
@@ -77,63 +78,10 @@ pub(crate) struct Pool {
     state: Mutex<PoolState>,
 }
 
-#[derive(Default)]
-struct PoolState {
-    /// Free exclusive connections, the least recently used first.
-    idle: Vec<Connection>,
-    /// Prewarmed connections, which have no owner yet.
-    spare: Vec<SpareConnection>,
-    /// One entry for each prewarmed connection that is being started.
-    spares_starting: Vec<AskSupport>,
-    shared: Vec<Arc<SharedConnection>>,
-    /// The owners of connections that are in use or being started, one entry per connection.
-    busy: Vec<Owner>,
-    is_closed: bool,
-}
-
-/// An exclusive connection.
-struct Connection {
-    key: ConnectionKey,
-    client: Client,
-    calls: u64,
-    idle_since: Instant,
-    slot: Slot,
-}
-
-struct SpareConnection {
-    support: AskSupport,
-    client: Client,
-    started: Instant,
-    slot: Slot,
-}
-
-/// The right to use a connection. Dropping it without [`finish`](Self::finish) means that the call was abandoned.
-pub(crate) struct Lease {
-    pool: Arc<Pool>,
-    held: Option<Held>,
-    end: LeaseEnd,
-}
-
-/// What happens to the connection of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LeaseEnd {
-    /// The call was abandoned: it may still run at the backend.
-    Abandoned,
-    /// The connection has no request in flight.
-    Finished,
-    /// The connection failed.
-    Broken,
-}
-
-enum Held {
-    Exclusive(Connection),
-    Shared(Arc<SharedConnection>),
-}
-
-enum Attempt {
-    Leased(Held),
-    /// Start a connection with this slot.
-    Start(Slot),
+enum Acquisition {
+    Acquired(Held),
+    /// Start a connection with this permit.
+    Start(ConnectionPermit),
     /// Use the shared connection of the owner.
     Share,
     /// The session of a handle has ended.
@@ -166,12 +114,12 @@ impl Pool {
         self: &Arc<Self>,
         key: ConnectionKey,
         account: &Principal,
-    ) -> Result<Lease, AcquireError> {
-        match self.retry(|| self.attempt(&key, account)).await? {
-            Attempt::Leased(held) => Ok(self.lease(held)),
-            Attempt::Start(slot) => self.start(key, slot).await,
-            Attempt::Share => self.acquire_shared(key, account).await,
-            Attempt::Ended => Err(AcquireError::SessionEnded {
+    ) -> Result<ConnectionGuard, AcquireError> {
+        match self.retry(account, || self.attempt(&key, account)).await? {
+            Acquisition::Acquired(held) => Ok(ConnectionGuard::new(self.clone(), held)),
+            Acquisition::Start(permit) => self.start(key, permit).await,
+            Acquisition::Share => self.acquire_shared(key, account).await,
+            Acquisition::Ended => Err(AcquireError::SessionEnded {
                 tool: sessions::open_tool_name(&self.spec),
             }),
         }
@@ -184,15 +132,19 @@ impl Pool {
         account: &Principal,
         support: AskSupport,
     ) -> Result<(), AcquireError> {
-        let slot = self.retry(|| self.slot(account)).await?;
+        let permit = self.retry(account, || self.permit(account)).await?;
         self.state.lock().busy.push(owner.clone());
-        let lease = self.start(ConnectionKey { owner, support }, slot).await?;
-        lease.finish();
+        let connection = self.start(ConnectionKey { owner, support }, permit).await?;
+        connection.finish();
         Ok(())
     }
 
-    /// Repeats an attempt whenever a connection becomes free, until the queue time has passed.
-    async fn retry<T>(&self, attempt: impl Fn() -> Option<T>) -> Result<T, AcquireError> {
+    /// Repeats an attempt whenever a connection becomes free or the account may start one, until the queue time has passed.
+    async fn retry<T>(
+        &self,
+        account: &Principal,
+        attempt: impl Fn() -> Option<T>,
+    ) -> Result<T, AcquireError> {
         let waited = self.spec.queue;
         let deadline = tokio::time::Instant::now() + waited;
         loop {
@@ -212,62 +164,55 @@ impl Pool {
                     waited,
                 });
             }
-            // Abandoned calls are forgotten without a notification.
-            let _ = timeout_at(deadline.min(now + RETRY_EVERY), freed).await;
-        }
-    }
-
-    fn lease(self: &Arc<Self>, held: Held) -> Lease {
-        Lease {
-            pool: self.clone(),
-            held: Some(held),
-            end: LeaseEnd::Abandoned,
+            let delay = self.limits.start_delay(account);
+            let next = delay.map_or(deadline, |delay| deadline.min(now + delay));
+            let _ = timeout_at(next, freed).await;
         }
     }
 
     /// Takes an idle or prewarmed connection, or the right to start one. `None` if the call must wait.
-    fn attempt(self: &Arc<Self>, key: &ConnectionKey, account: &Principal) -> Option<Attempt> {
+    fn attempt(self: &Arc<Self>, key: &ConnectionKey, account: &Principal) -> Option<Acquisition> {
         if self.connector.is_shared() == Some(true) {
-            return Some(Attempt::Share);
+            return Some(Acquisition::Share);
         }
         let mut state = self.state.lock();
         let exited = state.take_exited();
-        let fits = |idle: &Connection| idle.key == *key && idle.slot.assign(account);
+        let fits = |idle: &ExclusiveConnection| idle.key == *key && idle.permit.assign(account);
         if let Some(at) = state.idle.iter().rposition(fits) {
             let connection = state.idle.remove(at);
             state.busy.push(key.owner.clone());
-            return Some(Attempt::Leased(Held::Exclusive(connection)));
+            return Some(Acquisition::Acquired(Held::Exclusive(connection)));
         }
         if self.keeps_state() && state.busy.contains(&key.owner) {
             return None;
         }
         if key.owner.handle.is_some() {
-            return Some(Attempt::Ended);
+            return Some(Acquisition::Ended);
         }
         let spare = state
             .spare
             .iter()
             .position(|spare| spare.support == key.support);
         if let Some(at) = spare
-            && state.spare[at].slot.assign(account)
+            && state.spare[at].permit.assign(account)
         {
-            let SpareConnection { client, slot, .. } = state.spare.remove(at);
+            let SpareConnection { client, permit, .. } = state.spare.remove(at);
             state.busy.push(key.owner.clone());
             drop(state);
             self.prewarm(key.support);
-            let connection = Connection::new(key.clone(), client, slot);
-            return Some(Attempt::Leased(Held::Exclusive(connection)));
+            let connection = ExclusiveConnection::new(key.clone(), client, permit);
+            return Some(Acquisition::Acquired(Held::Exclusive(connection)));
         }
         // Before the lock is released, so that a concurrent call of the same owner waits.
         state.busy.push(key.owner.clone());
         drop(state);
-        // Their slots are free now.
+        // Their permits are free now.
         drop(exited);
-        let slot = self.slot(account);
-        if slot.is_none() {
+        let permit = self.permit(account);
+        if permit.is_none() {
             self.state.lock().free(&key.owner);
         }
-        slot.map(Attempt::Start)
+        permit.map(Acquisition::Start)
     }
 
     /// Whether the backend keeps state between calls of one owner.
@@ -275,19 +220,19 @@ impl Pool {
         self.spec.sessions != Sessions::None
     }
 
-    /// A slot for a new connection. If a limit is reached, closes the connection that was idle longest among those that
+    /// A permit for a new connection. If a limit is reached, closes the connection that was idle longest among those that
     /// count for this limit.
-    fn slot(self: &Arc<Self>, account: &Principal) -> Option<Slot> {
+    fn permit(self: &Arc<Self>, account: &Principal) -> Option<ConnectionPermit> {
         loop {
             let reached = match self.limits.try_acquire(&self.spec, Some(account)) {
-                Ok(slot) => return Some(slot),
+                Ok(permit) => return Some(permit),
                 Err(reached) => reached,
             };
             let (pools, account) = match reached {
-                LimitReached::Closing | LimitReached::Abandoned => return None,
-                LimitReached::Caller => (self.limits.pools(), Some(account)),
-                LimitReached::Backend => (vec![self.clone()], None),
-                LimitReached::Total => (self.limits.pools(), None),
+                ConnectionLimit::Closing | ConnectionLimit::Abandoned => return None,
+                ConnectionLimit::Caller => (self.limits.pools(), Some(account)),
+                ConnectionLimit::Backend => (vec![self.clone()], None),
+                ConnectionLimit::Total => (self.limits.pools(), None),
             };
             let idle = pools.iter().filter_map(|pool| {
                 let since = pool.state.lock().oldest(pool.keeps_state(), account)?.0;
@@ -305,17 +250,17 @@ impl Pool {
             return;
         };
         match idle {
-            Idle::Exclusive(at) => {
+            IdlePosition::Exclusive(at) => {
                 let connection = state.idle.remove(at);
                 drop(state);
                 self.close_connection(connection);
             }
-            Idle::Spare(at) => {
+            IdlePosition::Spare(at) => {
                 let spare = state.spare.remove(at);
                 drop(state);
-                self.limits.close(spare.client, Some(spare.slot));
+                self.limits.close(spare.client, Some(spare.permit));
             }
-            Idle::Shared(at) => {
+            IdlePosition::Shared(at) => {
                 let connection = state.shared.remove(at);
                 drop(state);
                 self.close_shared(connection);
@@ -326,12 +271,12 @@ impl Pool {
     async fn start(
         self: &Arc<Self>,
         key: ConnectionKey,
-        slot: Slot,
-    ) -> Result<Lease, AcquireError> {
+        permit: ConnectionPermit,
+    ) -> Result<ConnectionGuard, AcquireError> {
         let mut starting = StartGuard {
             pool: self,
             owner: Some(key.owner.clone()),
-            slot: &slot,
+            permit: &permit,
             is_abandoned: true,
         };
         let connected = self.connector.connect(key.support).await;
@@ -340,7 +285,10 @@ impl Pool {
         starting.owner = None;
         drop(starting);
         self.prewarm(key.support);
-        Ok(self.lease(Held::Exclusive(Connection::new(key, client, slot))))
+        Ok(ConnectionGuard::new(
+            self.clone(),
+            Held::Exclusive(ExclusiveConnection::new(key, client, permit)),
+        ))
     }
 
     /// Starts prewarmed connections for callers with this support in the background, up to the configured number.
@@ -355,7 +303,7 @@ impl Pool {
         if state.is_closed || count >= self.spec.prewarm {
             return;
         }
-        let Ok(slot) = self.limits.try_acquire(&self.spec, None) else {
+        let Ok(permit) = self.limits.try_acquire(&self.spec, None) else {
             return;
         };
         state.spares_starting.push(support);
@@ -369,7 +317,7 @@ impl Pool {
             }
             drop(state);
             match started {
-                Ok(client) => pool.add_spare(support, client, slot),
+                Ok(client) => pool.add_spare(support, client, permit),
                 Err(error) => {
                     tracing::debug!(backend = pool.spec.name, %error, "failed to prewarm connection");
                 }
@@ -378,30 +326,30 @@ impl Pool {
     }
 
     /// Adds a connection that has served no call, for the next caller with this support.
-    pub(crate) fn add_spare(&self, support: AskSupport, client: Client, slot: Slot) {
+    pub(crate) fn add_spare(&self, support: AskSupport, client: Client, permit: ConnectionPermit) {
         let mut state = self.state.lock();
         let is_useful = self.connector.is_shared() == Some(false) && !self.keeps_state();
         let is_wanted = is_useful && self.spec.prewarm > 0 && !state.is_closed;
         match is_wanted {
-            false => self.limits.close(client, Some(slot)),
+            false => self.limits.close(client, Some(permit)),
             true => state.spare.push(SpareConnection {
                 support,
                 client,
                 started: Instant::now(),
-                slot,
+                permit,
             }),
         }
         drop(state);
         self.limits.notify();
     }
 
-    fn release(&self, held: Held, end: LeaseEnd) {
+    fn release(&self, held: Held, end: CallEnd) {
         match held {
             Held::Shared(connection) => self.release_shared(&connection, end),
             Held::Exclusive(mut connection) => {
                 connection.calls += 1;
                 connection.idle_since = Instant::now();
-                let is_finished = end == LeaseEnd::Finished;
+                let is_finished = end == CallEnd::Finished;
                 let is_fresh = is_finished && connection.calls < self.spec.calls_per_process;
                 let is_reusable =
                     (self.keeps_state() || is_fresh) && !connection.client.has_exited();
@@ -412,7 +360,7 @@ impl Pool {
                     false => {
                         drop(state);
                         if !is_finished {
-                            connection.slot.add_abandoned();
+                            connection.permit.add_abandoned();
                         }
                         self.close_connection(connection);
                     }
@@ -426,7 +374,7 @@ impl Pool {
     pub(crate) fn close_idle(&self) {
         let idle = self.spec.idle;
         let mut state = self.state.lock();
-        let expired: Vec<Connection> = state
+        let expired: Vec<ExclusiveConnection> = state
             .idle
             .extract_if(.., |connection| connection.idle_since.elapsed() >= idle)
             .collect();
@@ -437,9 +385,9 @@ impl Pool {
         self.close_idle_shared(idle);
     }
 
-    fn close_connection(&self, connection: Connection) {
-        let Connection { client, slot, .. } = connection;
-        self.limits.close(client, Some(slot));
+    fn close_connection(&self, connection: ExclusiveConnection) {
+        let ExclusiveConnection { client, permit, .. } = connection;
+        self.limits.close(client, Some(permit));
     }
 
     /// Closes all idle connections and waits for that. Connections in use are closed when their calls end.
@@ -463,111 +411,22 @@ impl Pool {
     }
 }
 
-impl PoolState {
-    fn free(&mut self, owner: &Owner) {
-        if let Some(at) = self.busy.iter().position(|busy| busy == owner) {
-            self.busy.swap_remove(at);
-        }
-    }
-
-    /// Removes the free connections whose process has exited.
-    fn take_exited(&mut self) -> Vec<Connection> {
-        self.spare.retain(|spare| !spare.client.has_exited());
-        let has_exited = |idle: &mut Connection| idle.client.has_exited();
-        self.idle.extract_if(.., has_exited).collect()
-    }
-
-    /// The connection that may be closed first, and since when it is idle.
-    fn oldest(&self, keeps_state: bool, account: Option<&Principal>) -> Option<(Instant, Idle)> {
-        let may_close =
-            |slot: &Slot| !keeps_state && account.is_none_or(|account| slot.is_of(account));
-        let idle = self.idle.iter().enumerate();
-        let idle = idle
-            .filter(|(_, idle)| may_close(&idle.slot))
-            .map(|(at, idle)| (idle.idle_since, Idle::Exclusive(at)));
-        let spare = self.spare.iter().enumerate().filter(|_| account.is_none());
-        let spare = spare.map(|(at, spare)| (spare.started, Idle::Spare(at)));
-        let shared = self.shared.iter().enumerate();
-        let shared = shared
-            .filter(|(_, shared)| shared.slot().is_some_and(may_close))
-            .filter_map(|(at, shared)| Some((shared.idle_since()?, Idle::Shared(at))));
-        idle.chain(spare)
-            .chain(shared)
-            .min_by_key(|(since, _)| *since)
-    }
-}
-
-/// The position of a connection without a call.
-enum Idle {
-    Exclusive(usize),
-    Spare(usize),
-    Shared(usize),
-}
-
 /// Frees the owner if the connection cannot be started, or if its call is abandoned before.
 struct StartGuard<'a> {
     pool: &'a Pool,
     owner: Option<Owner>,
-    slot: &'a Slot,
+    permit: &'a ConnectionPermit,
     is_abandoned: bool,
 }
 
 impl Drop for StartGuard<'_> {
     fn drop(&mut self) {
         if self.is_abandoned {
-            self.slot.add_abandoned();
+            self.permit.add_abandoned();
         }
         if let Some(owner) = &self.owner {
             self.pool.state.lock().free(owner);
             self.pool.limits.notify();
         }
-    }
-}
-
-impl Connection {
-    fn new(key: ConnectionKey, client: Client, slot: Slot) -> Self {
-        Self {
-            key,
-            client,
-            calls: 0,
-            idle_since: Instant::now(),
-            slot,
-        }
-    }
-}
-
-impl Lease {
-    pub(crate) fn client(&self) -> &Client {
-        match &self.held {
-            Some(Held::Exclusive(connection)) => &connection.client,
-            Some(Held::Shared(connection)) => connection.client(),
-            None => unreachable!("only drop takes the connection"),
-        }
-    }
-
-    /// Ends the lease after a completed call, so that the connection can be used again.
-    pub(crate) fn finish(mut self) {
-        self.end = LeaseEnd::Finished;
-    }
-
-    /// Sets what happens to the connection if the lease is dropped now.
-    pub(crate) fn set_end(&mut self, end: LeaseEnd) {
-        self.end = end;
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.pool.release(held, self.end);
-        }
-    }
-}
-
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease")
-            .field("backend", &self.pool.spec.name)
-            .finish_non_exhaustive()
     }
 }

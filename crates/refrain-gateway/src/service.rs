@@ -6,10 +6,10 @@
 //! | watching | a connection that serves no calls receives the backend's changes | listed again, or connecting |
 //! | unwatched | the backend announces no changes | connecting, when a start or a ping has failed |
 
-use crate::backend::{Backend, StartError, check_response};
-use crate::catalog::{Availability, Listing};
+use crate::backend::{Backend, BackendStartError, check_response};
+use crate::catalog::{Availability, BackendLists};
 use crate::gateway::Gateway;
-use crate::pool::{Connect, Slot};
+use crate::pool::{Connect, ConnectionPermit};
 use crate::support::AskSupport;
 use futures_util::FutureExt;
 use refrain::client::wire::Filter;
@@ -40,14 +40,14 @@ pub(crate) struct Service {
     pub(crate) client: Client,
     /// The changes that the backend announces.
     changes: Option<ChangeStream>,
-    slot: Option<Slot>,
+    permit: Option<ConnectionPermit>,
 }
 
 /// Why a backend cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
     #[error(transparent)]
-    Start(#[from] Arc<StartError>),
+    Start(#[from] Arc<BackendStartError>),
     #[error("failed to list: {0}")]
     List(#[from] Error),
     #[error("did not list its entries within {} seconds", .0.as_secs())]
@@ -58,9 +58,9 @@ impl Service {
     /// Connects to a backend and lists it, within its start time.
     pub(crate) async fn start(
         backend: &Backend,
-        slot: Option<Slot>,
-    ) -> Result<(Self, Listing), ServiceError> {
-        let mut service = Self::connect(backend, slot, AskSupport::ALL).await?;
+        permit: Option<ConnectionPermit>,
+    ) -> Result<(Self, BackendLists), ServiceError> {
+        let mut service = Self::connect(backend, permit, AskSupport::ALL).await?;
         let limit = backend.spec.start;
         match timeout(limit, service.list(backend)).await {
             Ok(listed) => Ok((service, listed?)),
@@ -70,7 +70,7 @@ impl Service {
 
     pub(crate) async fn connect(
         backend: &Backend,
-        slot: Option<Slot>,
+        permit: Option<ConnectionPermit>,
         support: AskSupport,
     ) -> Result<Self, ServiceError> {
         let client = backend.connector.connect_service(support).await?;
@@ -88,13 +88,13 @@ impl Service {
         Ok(Self {
             client,
             changes,
-            slot,
+            permit,
         })
     }
 
     /// Lists the backend, again while it announces changes.
-    pub(crate) async fn list(&mut self, backend: &Backend) -> Result<Listing, ServiceError> {
-        let mut listing = Listing::read(&backend.spec, &self.client).await?;
+    pub(crate) async fn list(&mut self, backend: &Backend) -> Result<BackendLists, ServiceError> {
+        let mut listing = BackendLists::read(&backend.spec, &self.client).await?;
         let Some(changes) = &mut self.changes else {
             return Ok(listing);
         };
@@ -102,7 +102,7 @@ impl Service {
             let Ok(Ok(Some(_))) = timeout(SETTLE, changes.next()).await else {
                 break;
             };
-            listing = Listing::read(&backend.spec, &self.client).await?;
+            listing = BackendLists::read(&backend.spec, &self.client).await?;
         }
         Ok(listing)
     }
@@ -119,8 +119,8 @@ impl Service {
 
     /// Gives the connection to the pool, for the first caller.
     fn release(self, backend: &Backend) {
-        if let Some(slot) = self.slot {
-            backend.pool.add_spare(AskSupport::ALL, self.client, slot);
+        if let Some(permit) = self.permit {
+            backend.pool.add_spare(AskSupport::ALL, self.client, permit);
         }
     }
 }
@@ -187,7 +187,7 @@ async fn keep_registered(
             continue;
         };
         if can_change || is_shared {
-            gateway.limits.close(service.client, service.slot);
+            gateway.limits.close(service.client, service.permit);
             sleep(LOOK_EVERY).await;
         } else {
             service.release(backend);
@@ -217,8 +217,8 @@ async fn connect_and_register(
     backend: &Arc<Backend>,
     server: &Server,
 ) -> Result<Service, ServiceError> {
-    let slot = gateway.limits.try_acquire(&backend.spec, None).ok();
-    let (service, listing) = Service::start(backend, slot).await?;
+    let permit = gateway.limits.try_acquire(&backend.spec, None).ok();
+    let (service, listing) = Service::start(backend, permit).await?;
     gateway.register(backend, server, listing, Availability::Up);
     Ok(service)
 }
@@ -253,7 +253,7 @@ async fn watch_lists(
         return pending().await;
     };
     while changes.next().await?.is_some() {
-        let listing = Listing::read(&backend.spec, client).await?;
+        let listing = BackendLists::read(&backend.spec, client).await?;
         gateway.register(backend, server, listing, Availability::Up);
     }
     Ok(())

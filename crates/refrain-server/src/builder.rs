@@ -9,6 +9,7 @@ use crate::catalog::{
     Caches, Catalog, Changes, Listing, Prompt, Resource, ResourceTemplate, Rules, Tool,
 };
 use crate::handler::StateMap;
+use crate::http::ServerCard;
 use crate::legacy::LegacySessions;
 use crate::limits::{InstanceLimits, ServerLimits};
 use crate::live::LiveCalls;
@@ -17,13 +18,14 @@ use crate::relay::Relay;
 use crate::rounds::{Flows, RoundHook, Rounds, SealedLog};
 use crate::server::{Server, ServerInner, WeakServer};
 use crate::services::Services;
+use crate::skills::{Skill, Skills};
 use crate::subscriptions::Subscriptions;
-use crate::tasks::{Namespace, TaskOptions, Tasks};
+use crate::tasks::{Namespace, TaskOptions, Tasks, Webhook};
 use refrain_core::{
     KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
 };
 use refrain_store::TaskStore;
-use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, TASKS_EXTENSION};
+use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, SKILLS_EXTENSION, TASKS_EXTENSION};
 use regex::Regex;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
@@ -51,6 +53,9 @@ pub struct ServerBuilder {
     on_round: Option<RoundHook>,
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
     pub(crate) task_namespace: String,
+    webhooks: Vec<Webhook>,
+    server_card: Option<ServerCard>,
+    skills: Vec<Skill>,
     pub(crate) advertise: Option<String>,
     peers: Vec<String>,
     metrics: Option<Arc<Metrics>>,
@@ -87,6 +92,9 @@ impl ServerBuilder {
             on_round: None,
             tasks: None,
             task_namespace: String::new(),
+            webhooks: Vec::new(),
+            server_card: None,
+            skills: Vec::new(),
             advertise: None,
             peers: Vec::new(),
             metrics: None,
@@ -124,6 +132,16 @@ impl ServerBuilder {
         self
     }
 
+    /// Publishes a skill: registers its files as resources, lists it in `skills/list`, and declares the Skills extension. The
+    /// cache of [`Listing::Resources`] applies to this list, too.
+    pub fn skill(mut self, skill: Skill) -> Self {
+        for resource in skill.resources() {
+            self.registered = self.registered.resource(resource);
+        }
+        self.skills.push(skill);
+        self
+    }
+
     /// Registers the added entries of `changes`.
     pub fn register(mut self, changes: Changes) -> Self {
         self.registered = self.registered.and(changes);
@@ -158,6 +176,12 @@ impl ServerBuilder {
     /// Adds an icon.
     pub fn icon(mut self, icon: Icon) -> Self {
         self.info.icons.push(icon);
+        self
+    }
+
+    /// Publishes the server's metadata without authentication, at the path of the endpoint and `/server-card`.
+    pub fn server_card(mut self, card: ServerCard) -> Self {
+        self.server_card = Some(card);
         self
     }
 
@@ -289,6 +313,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Adds an endpoint that is notified when a task has ended. It applies to tasks that this server creates from now on. All
+    /// instances of a fleet must have the same webhooks.
+    pub fn webhook(mut self, webhook: Webhook) -> Self {
+        self.webhooks.push(webhook);
+        self
+    }
+
     /// Sets the URL at which other instances reach this instance's endpoint. Tokens of live calls and ids of legacy sessions
     /// contain it sealed, and other instances relay requests for them to this URL. All instances must share their keys.
     ///
@@ -364,6 +395,7 @@ impl ServerBuilder {
     pub fn build(mut self) -> Result<Server, BuildError> {
         self.limits.check()?;
         self.declare_extensions()?;
+        self.check_webhooks()?;
         if self.advertise.is_some() && self.keys.is_none() {
             return Err(BuildError::AdvertiseNeedsKeys);
         }
@@ -372,6 +404,12 @@ impl ServerBuilder {
         let client_address_header = header
             .map(|name| name.parse().map_err(|_| BuildError::HeaderName(name)))
             .transpose()?;
+        let resource = self.access.metadata.as_ref();
+        let resource = resource.map(|metadata| metadata.resource.clone());
+        let server_card = self.server_card.take();
+        let server_card = server_card.map(|card| card.publish(&self.info, resource.as_deref()));
+        let server_card = server_card.transpose()?;
+        let skills = Skills::new(&self.skills)?;
         let services = self.services();
         let catalog = Arc::new(self.catalog(&services)?);
         self.warn_about_scopes(&catalog);
@@ -390,7 +428,8 @@ impl ServerBuilder {
             let tasks = self.tasks.map(|tasks| {
                 let (catalog, auth) = (catalog.clone(), auth.clone());
                 let (flows, services) = (flows.clone(), services.clone());
-                Tasks::new(tasks, namespace, catalog, auth, flows, services)
+                let webhooks = self.webhooks;
+                Tasks::new(tasks, namespace, webhooks, catalog, auth, flows, services)
             });
             let live = LiveCalls::new(&relay.own, flows.clone(), services.clone());
             let rounds = Rounds::new(
@@ -422,9 +461,28 @@ impl ServerBuilder {
                 client_address_header,
                 rounds,
                 tasks,
+                server_card,
+                skills,
                 services: services.clone(),
             }
         })))
+    }
+
+    fn check_webhooks(&self) -> Result<(), BuildError> {
+        for (index, webhook) in self.webhooks.iter().enumerate() {
+            let name = webhook.name.clone();
+            if self.tasks.is_none() {
+                return Err(BuildError::WebhookNeedsTaskStore(name));
+            }
+            if self.webhooks[..index]
+                .iter()
+                .any(|other| other.name == name)
+            {
+                let kind = "webhook";
+                return Err(BuildError::Duplicate { kind, name });
+            }
+        }
+        Ok(())
     }
 
     fn warn_about_scopes(&self, catalog: &Catalog) {
@@ -440,7 +498,7 @@ impl ServerBuilder {
         if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
             return Err(BuildError::ExtensionName(name.clone()));
         }
-        for name in [TASKS_EXTENSION, CALL_ID_KEY] {
+        for name in [TASKS_EXTENSION, SKILLS_EXTENSION, CALL_ID_KEY] {
             if self.extensions.contains_key(name) {
                 return Err(BuildError::ReservedExtension(name));
             }
@@ -448,6 +506,9 @@ impl ServerBuilder {
         let settings = || Value::Object(Map::new());
         // Tells clients that they may repeat a call whose response was lost.
         self.extensions.insert(CALL_ID_KEY.into(), settings());
+        if !self.skills.is_empty() {
+            self.extensions.insert(SKILLS_EXTENSION.into(), settings());
+        }
         if let Some((_, options)) = &self.tasks {
             options.check()?;
             if options.seal && self.keys.is_none() {

@@ -34,6 +34,7 @@ pub(crate) use entries::{
     normalize_uri,
 };
 pub(crate) use entry::{CatalogEntry, Pin};
+pub(crate) use paged_map::{Cursor, PagedMap};
 pub use prompt::Prompt;
 pub use resource::{Resource, ResourceTemplate};
 pub use template::{TemplateError, TemplateFlaw};

@@ -16,11 +16,12 @@ use crate::wire_recorder;
 use refrain_wire::legacy::{self, Revision, decode_initialize, is_modern};
 use refrain_wire::ratified::{
     Incoming, ListParams, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
-    decode_task, read_message,
+    decode_skill, decode_task, read_message,
 };
 use refrain_wire::{
     Call, CallKind, CompleteParams, Empty, Id, ListenParams, Message, Meta, PROTOCOL_VERSION,
-    Rejection, Reply, RpcError, TaskMethod, TaskParams, check_values, find_request_id, parse,
+    Rejection, Reply, RpcError, SkillParams, TaskMethod, TaskParams, check_values, find_request_id,
+    parse,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -30,6 +31,8 @@ pub(crate) enum ParsedRequest<'a> {
     Call(Call<'a>),
     Discover(Meta<'a>),
     List(Listing, ListParams<'a>),
+    ListSkills(ListParams<'a>),
+    GetSkill(SkillParams<'a>),
     Complete(CompleteParams<'a>),
     Listen(ListenParams<'a>),
     Task(TaskParams<'a>),
@@ -149,6 +152,12 @@ impl<'a> ParsedRequest<'a> {
             "prompts/list" => Listing::Prompts,
             "resources/list" => Listing::Resources,
             "resources/templates/list" => Listing::ResourceTemplates,
+            "skills/list" if !server.0.skills.is_empty() => {
+                return decode_list(params).map(Self::ListSkills);
+            }
+            "skills/get" if !server.0.skills.is_empty() => {
+                return decode_skill(params).map(Self::GetSkill);
+            }
             _ => return Err(RpcError::method_not_found(method)),
         };
         decode_list(params).map(|params| Self::List(listing, params))
@@ -158,7 +167,8 @@ impl<'a> ParsedRequest<'a> {
         match self {
             Self::Call(call) => &call.meta,
             Self::Discover(meta) => meta,
-            Self::List(_, params) => &params.meta,
+            Self::List(_, params) | Self::ListSkills(params) => &params.meta,
+            Self::GetSkill(params) => &params.meta,
             Self::Complete(params) => &params.meta,
             Self::Listen(params) => &params.meta,
             Self::Task(params) => &params.meta,
@@ -170,6 +180,8 @@ impl<'a> ParsedRequest<'a> {
             Self::Call(call) => call.kind.method(),
             Self::Discover(_) => NonCall::Discover.name(),
             Self::List(listing, _) => listing.method(),
+            Self::ListSkills(_) => NonCall::ListSkills.name(),
+            Self::GetSkill(_) => NonCall::GetSkill.name(),
             Self::Complete(_) => NonCall::Complete.name(),
             Self::Listen(_) => NonCall::Listen.name(),
             Self::Task(params) => params.method.as_str(),
@@ -409,15 +421,21 @@ impl Server {
         }: Context<'_>,
     ) -> Dispatch {
         // Calls, completions and subscriptions check the server's scopes together with further ones.
-        if let ParsedRequest::Discover(_) | ParsedRequest::List(..) | ParsedRequest::Task(_) =
-            &request
+        let ends_at_once = matches!(
+            request,
+            ParsedRequest::Discover(_)
+                | ParsedRequest::List(..)
+                | ParsedRequest::ListSkills(_)
+                | ParsedRequest::GetSkill(_)
+        );
+        if (ends_at_once || matches!(request, ParsedRequest::Task(_)))
             && let Err(missing) = self.0.auth.allow(&caller, &[])
         {
             return Dispatch::Forbidden(missing);
         }
         let metrics = &self.0.services.metrics;
-        // Other requests hold a permit while they run. These two end at once, so the check suffices.
-        if let ParsedRequest::Discover(_) | ParsedRequest::List(..) = &request
+        // Other requests hold a permit while they run. For these the check suffices.
+        if ends_at_once
             && let Err(reached) = self.0.services.limits.calls.check(&caller.limit_key())
         {
             metrics.request_refused(Refusal::Busy);
@@ -443,6 +461,19 @@ impl Server {
                     Ok(reply) => Dispatch::Reply(reply),
                     Err(error) => Dispatch::Invalid(error),
                 }
+            }
+            ParsedRequest::ListSkills(params) => {
+                metrics.non_call(NonCall::ListSkills);
+                let (cursor, rules) = (params.cursor.as_deref(), &self.0.catalog.rules);
+                let cache = rules.caches.lists[Listing::Resources as usize];
+                let listed = self.0.skills.list(cursor, rules.page_size, cache);
+                listed.map_or_else(Dispatch::Invalid, Dispatch::Reply)
+            }
+            ParsedRequest::GetSkill(params) => {
+                metrics.non_call(NonCall::GetSkill);
+                let cache = self.0.catalog.rules.caches.lists[Listing::Resources as usize];
+                let found = self.0.skills.get(&params.uri, cache);
+                found.map_or_else(Dispatch::from, Dispatch::Reply)
             }
             ParsedRequest::Complete(params) => {
                 let (auth, limits) = (&self.0.auth, &self.0.services.limits);

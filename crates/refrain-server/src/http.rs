@@ -19,6 +19,7 @@ mod metadata;
 mod receive;
 mod relay;
 mod serve;
+mod server_card;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -34,6 +35,8 @@ pub use serve::serve;
 #[cfg(feature = "metrics")]
 pub use serve::serve_metrics;
 pub(crate) use serve::{Mount, plain, serve_with};
+pub(crate) use server_card::PublishedCard;
+pub use server_card::{ServerCard, ServerCardError};
 #[cfg(feature = "tls")]
 pub use tls::{TlsCertificate, TlsError};
 
@@ -117,6 +120,9 @@ impl HttpService {
     {
         let (parts, body) = request.into_parts();
         let headers = Headers::read(&parts.headers);
+        if let Some(response) = self.server_card(&parts, &headers) {
+            return response;
+        }
         let mut response = match self.hosts.preflight(&parts.method, &headers) {
             Some(response) => response,
             None => {

@@ -47,6 +47,15 @@ impl HttpClient {
     }
 }
 
+/// The innermost cause of an error. The outer ones say little.
+pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
 /// Checks that `https` URLs can be used.
 #[cfg(not(feature = "tls"))]
 pub(crate) fn check_tls() -> Result<(), HttpUrlError> {

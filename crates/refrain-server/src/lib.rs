@@ -15,6 +15,7 @@
 //! | `tasks` | flows whose home is a store |
 //! | `live` | flows whose home is memory |
 //! | `legacy` | sessions of legacy clients |
+//! | `skills` | directories with instructions, served as resources |
 //! | `subscriptions` | notifications of changes |
 //! | `auth` | authentication and scopes |
 //! | `limits` | limits and permits |
@@ -45,6 +46,7 @@ mod retry;
 mod rounds;
 mod server;
 mod services;
+mod skills;
 mod stdio;
 mod subscriptions;
 mod tasks;
@@ -67,7 +69,9 @@ pub use handler::{Handler, State};
 pub use handles::HandleError;
 #[cfg(feature = "metrics")]
 pub use http::serve_metrics;
-pub use http::{AllowedHosts, Body, HttpService, Listener, MetadataService, serve};
+pub use http::{
+    AllowedHosts, Body, HttpService, Listener, MetadataService, ServerCard, ServerCardError, serve,
+};
 #[cfg(feature = "tls")]
 pub use http::{TlsCertificate, TlsError};
 pub use limits::ServerLimits;
@@ -79,7 +83,8 @@ pub use prometheus_client;
 pub use reply::{IntoReply, Json, PromptCall, RawResult, ReadCall, Reply, ReplyTo, ToolCall};
 pub use response::{MessageKind, MessageResponse, Status};
 pub use rounds::{Round, RoundEvent};
-pub use server::Server;
+pub use server::{Server, WeakServer};
+pub use skills::{FrontmatterError, Skill, SkillError};
 pub use stdio::serve_stdio;
 pub use subscriptions::SubscribedResources;
-pub use tasks::TaskOptions;
+pub use tasks::{TaskOptions, Webhook, WebhookError};

@@ -19,7 +19,9 @@ mod target;
 #[cfg(feature = "metrics")]
 mod text;
 
-pub(crate) use label::{Counts, Label, LiveCallEvent, NonCall, Refusal, RoundLabel, TaskEvent};
+pub(crate) use label::{
+    Counts, Label, LiveCallEvent, NonCall, Refusal, RoundLabel, TaskEvent, WebhookEvent,
+};
 pub(crate) use target::TargetCounts;
 #[cfg(feature = "metrics")]
 pub use text::METRICS_CONTENT_TYPE;
@@ -62,6 +64,7 @@ pub(crate) struct Metrics {
     tokens_rejected: Counts<OpenError>,
     requests_rejected: Counts<Refusal>,
     pub(crate) tasks: Counts<TaskEvent>,
+    pub(crate) webhooks: Counts<WebhookEvent>,
     live: Counts<LiveCallEvent>,
     tasks_running: Gauge,
     token_sizes: Histogram,
@@ -86,6 +89,7 @@ impl Metrics {
             tokens_rejected: Counts::default(),
             requests_rejected: Counts::default(),
             tasks: Counts::default(),
+            webhooks: Counts::default(),
             live: Counts::default(),
             tasks_running: Gauge::default(),
             token_sizes: Histogram::new(SIZE_BUCKETS),

@@ -3,12 +3,14 @@
 use crate::auth::Auth;
 use crate::builder::{BuildError, ServerBuilder};
 use crate::catalog::{Catalog, Changes, Entries};
+use crate::http::PublishedCard;
 use crate::legacy::LegacySessions;
 use crate::limits::ServerLimits;
 use crate::live::LiveCalls;
 use crate::relay::Relay;
 use crate::rounds::Rounds;
 use crate::services::Services;
+use crate::skills::Skills;
 use crate::subscriptions::{SubscribedResources, Subscriptions};
 use crate::tasks::Tasks;
 use http::HeaderName;
@@ -40,17 +42,22 @@ pub(crate) struct ServerInner {
     pub(crate) client_address_header: Option<HeaderName>,
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) tasks: Option<Arc<Tasks>>,
+    pub(crate) server_card: Option<PublishedCard>,
+    pub(crate) skills: Skills,
     pub(crate) legacy: Arc<LegacySessions>,
 }
 
-pub(crate) struct WeakServer(Weak<ServerInner>);
+/// A reference that does not keep the server alive; see [`Server::downgrade`].
+#[derive(Clone)]
+pub struct WeakServer(Weak<ServerInner>);
 
 impl WeakServer {
     pub(crate) fn new(inner: Weak<ServerInner>) -> Self {
         Self(inner)
     }
 
-    pub(crate) fn upgrade(&self) -> Option<Server> {
+    /// The server, if it still exists.
+    pub fn upgrade(&self) -> Option<Server> {
         self.0.upgrade().map(Server)
     }
 }
@@ -59,6 +66,21 @@ impl Server {
     /// Starts to build a server. The name is also the default audience of its tokens.
     pub fn builder(name: impl Into<String>, version: impl Into<String>) -> ServerBuilder {
         ServerBuilder::new(name, version)
+    }
+
+    /// A reference for background work that its own handlers started, so that the server can be dropped.
+    ///
+    /// ```
+    /// # use refrain::server::Server;
+    /// let server = Server::builder("docs", "1.0").build()?;
+    /// let weak = server.downgrade();
+    /// assert!(weak.upgrade().is_some());
+    /// drop(server);
+    /// assert!(weak.upgrade().is_none());
+    /// # Ok::<(), refrain::server::BuildError>(())
+    /// ```
+    pub fn downgrade(&self) -> WeakServer {
+        WeakServer::new(Arc::downgrade(&self.0))
     }
 
     /// Adds and removes tools, prompts and resources, and notifies subscribed clients. On an error nothing is changed.
@@ -188,6 +210,12 @@ impl Server {
     /// The configured limits.
     pub fn limits(&self) -> &ServerLimits {
         &self.0.services.limits
+    }
+}
+
+impl std::fmt::Debug for WeakServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WeakServer")
     }
 }
 

@@ -9,6 +9,8 @@
 //! | `resume` | restores the flow of a claimed task |
 //! | `driver` | runs one task |
 //! | `commit` | writes progress and results of a running task |
+//! | `webhooks` | endpoints that are notified when a task has ended, and their signed requests |
+//! | `deliveries` | deliveries to webhooks |
 //! | `failures` | errors of tasks that their handlers did not cause |
 //! | `request` | client requests: get, update, cancel |
 //! | `notifications` | subscriptions to task states |
@@ -18,6 +20,7 @@
 
 mod commit;
 mod create;
+mod deliveries;
 mod driver;
 mod failures;
 mod leases;
@@ -28,6 +31,7 @@ mod request;
 mod resume;
 mod sealing;
 mod spill;
+mod webhooks;
 mod worker;
 
 pub(crate) use create::{
@@ -38,6 +42,7 @@ pub(crate) use notifications::TaskSubscription;
 pub use options::TaskOptions;
 pub(crate) use request::store_error;
 pub(crate) use spill::TokenFuture;
+pub use webhooks::{Webhook, WebhookError};
 pub(crate) use worker::Worker;
 
 use crate::auth::Auth;
@@ -45,6 +50,7 @@ use crate::catalog::Catalog;
 use crate::limits::{FairQueue, LimitKey};
 use crate::rounds::Flows;
 use crate::services::Services;
+use deliveries::Webhooks;
 use leases::{Leases, TaskSlot};
 use notifications::TaskWatch;
 use refrain_store::TaskStore;
@@ -62,6 +68,7 @@ pub(crate) struct Tasks {
     namespace: Namespace,
     leases: Arc<Leases>,
     watch: TaskWatch,
+    webhooks: Webhooks,
     catalog: Arc<Catalog>,
     auth: Arc<Auth>,
     flows: Arc<Flows>,
@@ -72,6 +79,7 @@ impl Tasks {
     pub(crate) fn new(
         (store, options): (Arc<dyn TaskStore>, TaskOptions),
         namespace: Namespace,
+        webhooks: Vec<Webhook>,
         catalog: Arc<Catalog>,
         auth: Arc<Auth>,
         flows: Arc<Flows>,
@@ -88,6 +96,7 @@ impl Tasks {
                 services.limits.has_authenticator,
             )),
             watch: TaskWatch::default(),
+            webhooks: Webhooks::new(webhooks),
             options,
             catalog,
             auth,

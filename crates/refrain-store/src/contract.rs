@@ -24,6 +24,7 @@ mod claims;
 mod commits;
 mod fleet;
 mod log;
+mod outbox;
 mod owners;
 mod quotas;
 mod support;
@@ -143,6 +144,20 @@ const CHECKS: &[Check<Subject>] = checks![
     log::spilled_token_is_found,
     log::spilled_token_expires,
     log::sweep_deletes_expired_records_and_tokens,
+    outbox::ended_task_is_delivered_to_each_endpoint,
+    outbox::task_without_webhooks_adds_no_delivery,
+    outbox::every_end_adds_a_delivery,
+    outbox::lost_commit_adds_no_delivery,
+    outbox::requeued_task_is_delivered_again,
+    outbox::claimed_delivery_is_due_again_after_its_lease,
+    outbox::failed_delivery_waits_for_its_retry,
+    outbox::late_retry_does_not_affect_a_newer_claim,
+    outbox::finished_delivery_is_deleted,
+    outbox::delivery_outlives_its_task,
+    outbox::claims_of_deliveries_are_limited,
+    outbox::each_delivery_is_claimed_once,
+    outbox::trim_deletes_old_deliveries,
+    outbox::trim_keeps_the_latest_rows,
     values::bytes_are_kept,
     values::text_is_kept,
     values::similar_keys_are_different_asks,
@@ -156,6 +171,7 @@ const SHARED: &[Check<(Subject, Subject)>] = checks![
     fleet::each_task_is_claimed_once,
     fleet::task_cancelled_by_the_other_is_lost,
     fleet::log_and_tokens_are_shared,
+    outbox::delivery_of_the_other_is_claimed_once,
 ];
 
 /// Runs every check, each on an empty store that `make` returns.

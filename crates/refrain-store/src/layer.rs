@@ -3,7 +3,7 @@
 use crate::quota::Quota;
 use crate::store::{StoreFuture, TaskStore};
 use crate::task::{
-    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, ListTasks, NewTask,
     StoredTask, SweepCounts, TaskId, TaskRow,
 };
 use refrain_core::Principal;
@@ -128,6 +128,29 @@ impl<L: StoreLayer> TaskStore for L {
 
     fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
         self.pass("sweep", self.store().sweep(keep, most))
+    }
+
+    fn claim_deliveries<'a>(
+        &'a self,
+        endpoint: &'a str,
+        lease: Duration,
+        most: usize,
+    ) -> StoreFuture<'a, Vec<Delivery>> {
+        let claim = self.store().claim_deliveries(endpoint, lease, most);
+        self.pass("claim_deliveries", claim)
+    }
+
+    fn finish_delivery<'a>(
+        &'a self,
+        delivery: &'a Delivery,
+        retry: Option<Duration>,
+    ) -> StoreFuture<'a, ()> {
+        let finish = self.store().finish_delivery(delivery, retry);
+        self.pass("finish_delivery", finish)
+    }
+
+    fn trim_outbox(&self, age: Duration, rows: usize, most: usize) -> StoreFuture<'_, u64> {
+        self.pass("trim_outbox", self.store().trim_outbox(age, rows, most))
     }
 
     fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {

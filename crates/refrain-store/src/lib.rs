@@ -41,8 +41,8 @@ pub use refrain_core::{LogError, LogFuture, LogKey, RecordState, ReplayLog, Rete
 pub use sqlite::SqliteStore;
 pub use store::{Store, StoreError, StoreFuture, TaskStore};
 pub use task::{
-    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Next,
-    StoredStatus, StoredTask, SweepCounts, TaskId, TaskRow,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, ListTasks, NewTask,
+    Next, StoredStatus, StoredTask, SweepCounts, TaskId, TaskRow,
 };
 
 /// The capacity of the channel of hints. When it is full, the oldest are dropped.

@@ -1,16 +1,18 @@
 //! A store in the memory of one process.
 
 mod entry;
+mod outbox;
 mod queue;
 mod usage;
 
 use crate::quota::Quota;
 use crate::store::{StoreError, StoreFuture, TaskStore};
 use crate::task::{
-    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Next,
-    StoredStatus, StoredTask, SweepCounts, TaskId, TaskRow,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, ListTasks, NewTask,
+    Next, StoredStatus, StoredTask, SweepCounts, TaskId, TaskRow,
 };
 use entry::{MemoryTask, after};
+use outbox::Outbox;
 use parking_lot::{Mutex, MutexGuard};
 use queue::ClaimQueue;
 use refrain_core::{
@@ -46,6 +48,7 @@ struct MemoryState {
     /// Each with its expiry in seconds since 1970.
     records: HashMap<LogKey, (u64, Option<String>)>,
     tokens: HashMap<String, MemoryToken>,
+    outbox: Outbox,
 }
 
 struct MemoryToken {
@@ -102,7 +105,11 @@ impl MemoryState {
     ) -> Option<T> {
         let entry = self.tasks.get_mut(id)?;
         let before = task_share(entry);
+        let was_ended = entry.ended.is_some();
         let changed = change(entry);
+        if !was_ended {
+            self.outbox.add(entry);
+        }
         self.queue.update(entry, now);
         self.usage.add(&entry.account, task_share(entry));
         self.usage.subtract(&entry.account, before);
@@ -348,6 +355,33 @@ impl TaskStore for MemoryStore {
             records: records.take(most).count() as u64,
             tokens: tokens.count() as u64,
         })
+    }
+
+    fn claim_deliveries<'a>(
+        &'a self,
+        endpoint: &'a str,
+        lease: Duration,
+        most: usize,
+    ) -> StoreFuture<'a, Vec<Delivery>> {
+        let (now, mut inner) = self.lock();
+        ready_ok(inner.outbox.claim(endpoint, now, lease, most))
+    }
+
+    fn finish_delivery<'a>(
+        &'a self,
+        delivery: &'a Delivery,
+        retry: Option<Duration>,
+    ) -> StoreFuture<'a, ()> {
+        let (now, mut inner) = self.lock();
+        inner
+            .outbox
+            .finish(delivery, retry.map(|wait| after(now, wait)));
+        ready_ok(())
+    }
+
+    fn trim_outbox(&self, age: Duration, rows: usize, most: usize) -> StoreFuture<'_, u64> {
+        let (now, mut inner) = self.lock();
+        ready_ok(inner.outbox.trim(now, age, rows, most))
     }
 
     fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {

@@ -12,6 +12,7 @@ macro_rules! now {
 mod connections;
 mod hints;
 mod hosts;
+mod outbox;
 mod tasks;
 mod text;
 

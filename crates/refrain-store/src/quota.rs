@@ -58,11 +58,9 @@ pub enum QuotaReached {
     Share(u64),
 }
 
-/// Returns whether the account belongs to an anonymous caller: its id is missing, empty, or U+0001 and an address.
+/// Returns whether the account belongs to an anonymous caller: its id is missing, empty, or made of an address.
 pub fn is_anonymous_account(account: &Principal) -> bool {
-    account
-        .id()
-        .is_none_or(|id| id.is_empty() || id.starts_with('\u{1}'))
+    account.id().is_none_or(str::is_empty) || account.account_address().is_some()
 }
 
 /// The usage of one account, which a [`Quota`] limits.

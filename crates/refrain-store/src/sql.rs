@@ -3,6 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `group_commit` | the queue of writes, and their transactions |
+//! | `outbox` | statements and rows of the outbox |
 //! | `operations` | the implementation of the store traits |
 //! | `rows` | conversion between tasks and columns |
 //! | `schema` | the tables |
@@ -10,6 +11,7 @@
 
 mod group_commit;
 mod operations;
+mod outbox;
 mod rows;
 mod schema;
 mod statements;
@@ -17,6 +19,7 @@ mod statements;
 use crate::store::StoreError;
 pub(crate) use group_commit::*;
 pub(crate) use operations::impl_store;
+pub(crate) use outbox::*;
 pub(crate) use rows::*;
 pub(crate) use schema::*;
 pub(crate) use statements::*;

@@ -3,6 +3,7 @@
 //! One connection writes, all queued writes in one transaction; others read concurrently (WAL). A confirmed write is on disk
 //! (`synchronous=FULL`).
 
+mod outbox;
 mod tasks;
 
 use crate::open::OpenStoreError;

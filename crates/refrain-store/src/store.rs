@@ -2,7 +2,7 @@
 
 use crate::quota::{Quota, QuotaReached};
 use crate::task::{
-    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, ListTasks, NewTask,
     StoredTask, SweepCounts, TaskId, TaskRow,
 };
 use refrain_core::{LogError, Principal};
@@ -75,6 +75,7 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 ///   or to an ended task, fails with [`StoreError::Lost`].
 /// - An operation that failed with [`StoreError::Unavailable`] may have been applied. It is safe to repeat it.
 /// - The status of a task that has not ended is `InputRequired` while an ask is open, otherwise `Working`.
+/// - The write that ends a task adds its deliveries to the outbox, atomically.
 pub trait TaskStore: Send + Sync + 'static {
     /// Sets the limits for writes of this instance. Writes over a limit fail with [`StoreError::Quota`]: new tasks, spilled
     /// tokens, answers, and commits that store more bytes, unless they fail the task. Concurrent writes may exceed a limit
@@ -138,6 +139,25 @@ pub trait TaskStore: Send + Sync + 'static {
 
     /// Deletes expired records and tokens, and expired tasks that ended more than `keep` ago; at most `most` of each.
     fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts>;
+
+    /// Claims due deliveries to an endpoint, the one that has been due longest first. They are due again after the lease.
+    fn claim_deliveries<'a>(
+        &'a self,
+        endpoint: &'a str,
+        lease: Duration,
+        most: usize,
+    ) -> StoreFuture<'a, Vec<Delivery>>;
+
+    /// Makes a claimed delivery due again after `retry`, unless it was claimed again since. `None`: deletes it.
+    fn finish_delivery<'a>(
+        &'a self,
+        delivery: &'a Delivery,
+        retry: Option<Duration>,
+    ) -> StoreFuture<'a, ()>;
+
+    /// Deletes deliveries of tasks that ended more than `age` ago, and the oldest ones over the number of `rows`; at most
+    /// `most` of each. Returns the number of deleted deliveries.
+    fn trim_outbox(&self, age: Duration, rows: usize, most: usize) -> StoreFuture<'_, u64>;
 
     /// Lists tasks of all owners. For operators.
     fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>>;

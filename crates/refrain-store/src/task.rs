@@ -129,6 +129,8 @@ pub struct NewTask {
     pub poll_interval: Duration,
     /// The worker that already runs it, and the time of its lease. `None`: it is due at once.
     pub claimed: Option<(String, Duration)>,
+    /// The endpoints to notify when it ends. Its end adds a [`Delivery`] to the outbox for each of them.
+    pub webhooks: Vec<String>,
 }
 
 /// The result of creating a task.
@@ -332,6 +334,27 @@ pub struct Hint {
     pub due: bool,
     /// Whether the task's worker made the change. Otherwise the worker should read the task.
     pub own: bool,
+}
+
+/// A row of the outbox: a notification to an endpoint that a task has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The name of the endpoint.
+    pub endpoint: String,
+    /// The id of the event, for every attempt and every endpoint. A requeued task that ends again has a new event.
+    pub id: String,
+    /// The task.
+    pub task: TaskId,
+    /// The tool that was called.
+    pub tool: String,
+    /// The status in which the task ended.
+    pub status: StoredStatus,
+    /// When the task was created, by the store's clock.
+    pub created: SystemTime,
+    /// When it ended, by the store's clock.
+    pub ended: SystemTime,
+    /// The number of claims, including this one.
+    pub attempt: u32,
 }
 
 /// The numbers of rows that a sweep deleted.

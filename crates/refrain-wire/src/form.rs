@@ -4,7 +4,7 @@ mod check;
 mod json;
 mod parse;
 
-pub use check::{ContentError, FieldError};
+pub use check::{ContentError, FieldError, InvalidField};
 pub use parse::FormError;
 
 use std::borrow::Cow;

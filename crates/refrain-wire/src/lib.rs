@@ -68,6 +68,8 @@ mod plain;
 pub mod ratified;
 mod read_call;
 mod sampling;
+mod similar;
+mod skills;
 mod tasks;
 mod trace;
 mod value_count;
@@ -86,7 +88,9 @@ pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
 pub use envelope::{Id, IdBuf, Message, Rejection, Response, find_request_id, parse};
 pub use error::{ErrorCode, RpcError};
 pub use excerpt::Excerpt;
-pub use form::{Choice, ContentError, Field, FieldError, FieldKind, Form, FormError, Format};
+pub use form::{
+    Choice, ContentError, Field, FieldError, FieldKind, Form, FormError, Format, InvalidField,
+};
 pub use info::{
     Empty, Icon, Implementation, ListCapability, PromptArgument, PromptInfo, ResourceInfo,
     ResourceTemplateInfo, ServerCapabilities, TaskSupport, TasksCapability, Theme, ToolAnnotations,
@@ -108,6 +112,10 @@ pub use param_headers::{
 pub use sampling::{
     ConversationError, IncludeContext, MessageError, ModelHint, ModelPreferences, SamplingAnswer,
     SamplingBlock, SamplingMessage, SamplingParams, ToolChoice, ToolUse, ToolUseResult,
+};
+pub use similar::{did_you_mean, similar_names};
+pub use skills::{
+    SKILLS_EXTENSION, SkillFile, SkillInfo, SkillParams, SkillResources, SkillResult,
 };
 pub use tasks::{
     TaskInfo, TaskMethod, TaskParams, TaskState, stored_error, stored_result, timestamp,

@@ -8,6 +8,7 @@ pub use crate::listen::{
     write_task_change,
 };
 pub use crate::read_call::{Incoming, read_call, read_message};
+pub use crate::skills::decode_skill;
 pub use crate::tasks::decode_task;
 
 use std::borrow::Cow;

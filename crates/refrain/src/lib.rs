@@ -269,8 +269,6 @@ mod documentation {
     struct WhyRefrainPage;
     #[doc = include_str!("../../../docs/guide/migrating-inline.md")]
     struct MigratingInlinePage;
-    #[doc = include_str!("../../../docs/guide/migrating-rmcp.md")]
-    struct MigratingRmcpPage;
     #[doc = include_str!("../../../docs/guide/migrating-fastmcp.md")]
     struct MigratingFastmcpPage;
     #[doc = include_str!("../../../docs/guide/migrating-typescript.md")]

@@ -17,8 +17,8 @@ pub use refrain_core::KeyRing;
 pub use refrain_server::serve_metrics;
 pub use refrain_server::{
     AllowedHosts, BuildError, Changes, CompletionInput, HandleError, HttpService, Listener,
-    Listing, Prompt, RawResult, Resource, ResourceTemplate, Server, ServerBuilder, ServerLimits,
-    SubscribedResources, Tool, serve, serve_stdio,
+    Listing, Prompt, RawResult, Resource, ResourceTemplate, Server, ServerBuilder, ServerCard,
+    ServerLimits, Skill, SubscribedResources, Tool, serve, serve_stdio,
 };
 #[cfg(feature = "tls")]
 pub use refrain_server::{TlsCertificate, TlsError};

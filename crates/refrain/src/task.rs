@@ -1,4 +1,4 @@
 //! Options of tasks.
 
 pub use refrain_core::Limits;
-pub use refrain_server::TaskOptions;
+pub use refrain_server::{TaskOptions, Webhook};

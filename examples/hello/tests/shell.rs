@@ -23,7 +23,7 @@ fn version_is_the_server_version() {
 #[test]
 fn help_lists_the_commands() {
     let help = text(&hello(&["--help"]).output().unwrap());
-    for command in ["serve", "worker", "tasks", "keys", "config"] {
+    for command in ["serve", "worker", "store", "keys", "config"] {
         assert!(help.contains(&format!("\n  {command}")), "{help}");
     }
     let defaults = text(&hello(&["config", "defaults"]).output().unwrap());

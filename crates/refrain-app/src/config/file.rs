@@ -9,6 +9,7 @@ use super::settings::{
 use super::value::Size;
 use super::{Config, UncheckedConfig};
 use crate::store::masked;
+use refrain_wire::similar_names;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,9 +20,6 @@ use toml::de::{DeTable, DeValue, Deserializer, Error};
 
 /// The setting whose default depends on another.
 const SHED_ABOVE: &str = "limits.shed_above";
-
-/// The minimum similarity of a suggested name.
-const MIN_SIMILARITY: f64 = 0.8;
 
 /// The positions of settings and tables in a file, by name.
 pub(super) type Spans = BTreeMap<String, Range<usize>>;
@@ -203,13 +201,10 @@ impl ConfigEntry {
         let similar = names
             .children(self.table.as_ref())
             .filter(|name| names.is_table(name) == self.is_table && !is_placeholder(name))
-            .map(|name| split(name).1)
-            .map(|name| (strsim::jaro_winkler(name, key), name));
-        match similar.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
-            Some((similarity, name)) if similarity >= MIN_SIMILARITY => {
-                format!("{message}; did you mean {name:?}?")
-            }
-            _ => message,
+            .map(|name| split(name).1);
+        match similar_names(key, similar).first() {
+            Some(name) => format!("{message}; did you mean {name:?}?"),
+            None => message,
         }
     }
 }

@@ -6,9 +6,11 @@ use super::value::{
 use crate::auth::AuthTable;
 use crate::store::StoreUrl;
 use crate::tls::TlsFiles;
-use refrain::server::ServerLimits;
+use crate::webhooks::WebhookTable;
+use refrain::server::{ServerCard, ServerLimits};
 use refrain::task::{Limits, TaskOptions};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,9 @@ pub(crate) struct Config {
     pub(crate) tasks: TasksTable,
     #[serde(default)]
     pub(crate) auth: AuthTable,
+    pub(crate) server_card: Option<ServerCardTable>,
+    #[serde(default)]
+    pub(crate) webhooks: BTreeMap<String, WebhookTable>,
 }
 
 impl Config {
@@ -48,6 +53,23 @@ impl Config {
     /// Whether every caller is anonymous.
     pub(crate) fn is_unauthenticated(&self) -> bool {
         self.tokens.is_none() && self.auth.jwt.is_none() && self.auth.proxy.is_none()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(crate) struct ServerCardTable {
+    name: NonBlank<String>,
+    url: Option<NonBlank<String>>,
+}
+
+impl ServerCardTable {
+    pub(crate) fn card(&self) -> ServerCard {
+        let card = ServerCard::new(self.name.as_str());
+        match &self.url {
+            Some(url) => card.url(url.as_str()),
+            None => card,
+        }
     }
 }
 
@@ -177,6 +199,8 @@ pub(crate) struct TasksTable {
     waiting: Size<0>,
     waiting_each: Size<0>,
     pub(crate) seal: bool,
+    webhook_age_seconds: Seconds<1>,
+    webhook_rows: Size<1>,
 }
 
 impl TasksTable {
@@ -200,6 +224,8 @@ impl TasksTable {
             waiting: self.waiting.size(),
             waiting_each: self.waiting_each.size(),
             seal: self.seal,
+            webhook_age: self.webhook_age_seconds.seconds(),
+            webhook_rows: self.webhook_rows.size(),
         }
     }
 }

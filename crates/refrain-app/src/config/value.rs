@@ -84,6 +84,11 @@ impl<T: From<String>> TryFrom<String> for NonBlank<T> {
 }
 
 impl NonBlank<String> {
+    /// For a flag.
+    pub(crate) fn parse(text: &str) -> Result<Self, InvalidValue> {
+        text.to_owned().try_into()
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

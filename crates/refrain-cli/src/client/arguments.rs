@@ -2,14 +2,11 @@
 
 use super::exit::CommandError;
 use crate::exact_number::check_exact;
+use refrain_wire::did_you_mean;
 use serde_json::{Map, Value};
 use std::io::Read;
 
 const MAX_INPUT: u64 = 16 * 1024 * 1024;
-
-/// The minimum similarity of a suggested name.
-const MIN_SIMILARITY: f64 = 0.8;
-const MAX_SUGGESTIONS: usize = 3;
 
 /// Arguments by name, parsed as far as possible without the tool's schema.
 #[derive(Debug)]
@@ -171,20 +168,14 @@ fn closed_properties(schema: &Value) -> Option<Vec<&str>> {
 
 /// The warning about an unlisted argument, with similar names or all names.
 fn warning(name: &str, properties: &[&str]) -> String {
-    let similarity = |property: &&str| strsim::jaro_winkler(property, name);
-    let mut similar = properties.to_vec();
-    similar.retain(|property| similarity(property) >= MIN_SIMILARITY);
-    similar.sort_by(|a, b| similarity(b).total_cmp(&similarity(a)));
-    similar.truncate(MAX_SUGGESTIONS);
-    let quoted = |names: &[&str]| {
-        let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
-        names.join(", ")
-    };
-    let advice = match (similar.as_slice(), properties) {
-        ([], []) => "the tool takes no arguments".to_owned(),
-        ([], all) => format!("the tool's arguments are {}", quoted(all)),
-        (similar, _) => format!("did you mean {}?", quoted(similar)),
-    };
+    let suggestion = did_you_mean(name, properties.iter().copied());
+    let advice = suggestion.unwrap_or_else(|| {
+        let all: Vec<String> = properties.iter().map(|name| format!("{name:?}")).collect();
+        match all.as_slice() {
+            [] => "the tool takes no arguments".to_owned(),
+            all => format!("the tool's arguments are {}", all.join(", ")),
+        }
+    });
     format!("unknown argument {name:?}; {advice}")
 }
 

@@ -6,20 +6,21 @@ use super::answerer::Answerer;
 use super::exit::{Code, CommandError};
 use super::interrupt::{Interrupt, Stop};
 use super::json::{self, Fold};
+use super::logins::Logins;
 use super::options::{AnswerOptions, BearerSource, ConnectOptions, SECRETS, ServerTarget};
 use super::sanitize::one_line;
 use super::saved_call::SavedCall;
 use super::trace::WireTrace;
 use super::unanswered::{MissingAnswer, unanswered_asks};
-use super::{ProtocolOption, output, stderr};
+use super::{ProtocolOption, output, own_info, stderr};
 use crate::style::DIM;
 use crate::terminal::url::is_loopback;
 use interrupted::{Continuation, answered, missing_answers};
 use refrain_client::{
     Asker, Bearer, CallSpec, Client, ClientBuilder, ClientLimits, Error, ErrorKind, IncomingAsk,
-    LogMessage, PendingCall, UnansweredAsk,
+    LogMessage, OAuth, PendingCall, UnansweredAsk,
 };
-use refrain_wire::{CallKind, Implementation};
+use refrain_wire::CallKind;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -77,6 +78,9 @@ impl ServerConnection {
             ..answers.limits()
         };
         let mut builder = answerer.register(Client::builder().limits(limits));
+        if !options.json {
+            builder = builder.on_task(stderr::task);
+        }
         if !options.json && io::stderr().is_terminal() {
             builder = builder.on_progress(|progress| stderr::progress(&progress));
         }
@@ -108,11 +112,7 @@ impl ServerConnection {
         let retries = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&retries);
         let mut builder = builder
-            .info(Implementation {
-                name: "refrain".to_owned(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                ..Implementation::default()
-            })
+            .info(own_info())
             .on_stderr(stderr::record_server_line)
             .on_retry(move |retry| {
                 counted.fetch_add(1, Ordering::Relaxed);
@@ -124,15 +124,8 @@ impl ServerConnection {
             builder = builder.on_wire(move |wire| trace.print(wire));
         }
         let mut bearer = None;
-        if let ServerTarget::Url(url) = &target
-            && let Some((token, source)) = options.token()?
-        {
-            warn_if_unencrypted(url);
-            let token = Bearer::new(&token).map_err(|error| {
-                CommandError::usage(error.to_string()).hint(format!("check {source}"))
-            })?;
-            builder = builder.authorize(token);
-            bearer = Some(source);
+        if let ServerTarget::Url(url) = &target {
+            (builder, bearer) = authorize(builder, options, url)?;
         }
         let connecting = async {
             match &target {
@@ -232,7 +225,6 @@ impl ServerConnection {
     }
 
     async fn drive(&mut self, pending: PendingCall, is_own: bool) -> Result<Code, CommandError> {
-        let kind = pending.call().kind();
         let asker = pending.asker();
         let mut stop = None;
         let stopped = async { stop = Some(self.interrupt.wait().await) };
@@ -243,19 +235,14 @@ impl ServerConnection {
         stderr::clear();
         let result = match done {
             Ok(result) => result,
-            Err(error) => return Err(self.interrupted(error, kind, is_own).await),
+            Err(error) => return Err(self.interrupted(error, &asker, is_own).await),
         };
-        output::result(kind, &result, self.json)?;
-        self.check_result(kind, &asker, &result)
-            .map_err(CommandError::reported)
+        output::result(asker.kind, &result, self.json)?;
+        let checked = self.check_result(&asker, &result).await;
+        checked.map_err(CommandError::reported)
     }
 
-    fn check_result(
-        &self,
-        kind: CallKind,
-        asker: &Asker,
-        result: &Value,
-    ) -> Result<Code, CommandError> {
+    async fn check_result(&self, asker: &Asker, result: &Value) -> Result<Code, CommandError> {
         if let Some(saved) = &self.saved {
             saved.remove()?;
         }
@@ -273,14 +260,17 @@ impl ServerConnection {
                 false => error.hint(format!("call again with\n  {}", flags.join(" "))),
             });
         }
-        if kind == CallKind::Tool && output::is_error(result) {
+        if asker.kind == CallKind::Tool && output::is_error(result) {
             let message = format!("the tool {} reported an error", asker.target);
             let error = CommandError::new(Code::Failed, message);
             let text = result["content"][0]["text"].as_str().unwrap_or_default();
-            return Err(match text.starts_with("Invalid arguments") {
-                true => self.with_list_hint(error, kind),
-                false => error,
-            });
+            let is_about_call = ["Invalid arguments", "Unknown tool"];
+            return Err(
+                match is_about_call.iter().any(|start| text.starts_with(start)) {
+                    true => self.with_list_hint(error, asker).await,
+                    false => error,
+                },
+            );
         }
         Ok(Code::Success)
     }
@@ -317,6 +307,31 @@ fn print_asks(asker: &Asker, verb: &str, asks: &[MissingAnswer]) {
     )];
     lines.extend(asks.iter().flat_map(MissingAnswer::lines));
     stderr::print(&lines.join("\n"));
+}
+
+/// Authorizes requests with an access token, or with the login for this URL.
+fn authorize(
+    builder: ClientBuilder,
+    options: &ConnectOptions,
+    url: &str,
+) -> Result<(ClientBuilder, Option<BearerSource>), CommandError> {
+    if let Some((token, source)) = options.token()? {
+        warn_if_unencrypted(url);
+        let token = Bearer::new(&token).map_err(|error| {
+            CommandError::usage(error.to_string()).hint(format!("check {source}"))
+        })?;
+        return Ok((builder.authorize(token), Some(source)));
+    }
+    let logins = Logins::find().zip(Url::parse(url).ok());
+    let logins = logins.filter(|(logins, url)| logins.contains(url));
+    let builder = match logins {
+        Some((logins, _)) => {
+            let oauth = OAuth::by_stored_grants(logins).build();
+            builder.authorize(oauth.map_err(|error| CommandError::usage(error.to_string()))?)
+        }
+        None => builder,
+    };
+    Ok((builder, None))
 }
 
 fn warn_if_unencrypted(url: &str) {

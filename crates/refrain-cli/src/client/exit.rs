@@ -18,9 +18,8 @@ Exit codes:
   5    not authorized
   130  interrupted";
 
-const TOKEN_HINT: &str =
-    "put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN";
-const SAVED_ADDRESS_TOKEN_HINT: &str = "$REFRAIN_TOKEN is not sent to a saved address: pass --url URL to send it, or pass --bearer-file FILE";
+const TOKEN_HINT: &str = "log in with `refrain login URL` if the server uses OAuth, or put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN";
+const SAVED_ADDRESS_TOKEN_HINT: &str = "$REFRAIN_TOKEN is not sent to a saved address: pass --url URL to send it, or pass --bearer-file FILE, or log in with `refrain login URL`";
 
 /// The printed length of a line of a server's standard error.
 const MAX_SERVER_LINE: usize = 300;
@@ -168,6 +167,9 @@ impl From<&Error> for CommandError {
             ErrorKind::Auth(AuthError::TokenRejected(_)) => command_error.hint(
                 "get a new token, and put it into the file of --bearer-file or into $REFRAIN_TOKEN",
             ),
+            ErrorKind::Auth(AuthError::LoginRequired(server)) => {
+                command_error.hint(format!("log in with `refrain login {server}`"))
+            }
             ErrorKind::InvalidAddress { address, .. }
                 if !address.is_empty() && !address.contains("://") =>
             {
@@ -180,6 +182,13 @@ impl From<&Error> for CommandError {
             ErrorKind::NotTls { address } => {
                 let plain = address.replacen("https://", "http://", 1);
                 command_error.hint(format!("if the server does not use TLS, try {plain}"))
+            }
+            ErrorKind::Auth(AuthError::ClientNotRegistered(_)) => command_error.hint(
+                "pass the client id with `refrain login URL --client-id ID`, and its redirect port with --port PORT",
+            ),
+            ErrorKind::NotHttp { address } => {
+                let secure = address.replacen("http://", "https://", 1);
+                command_error.hint(format!("if the server uses TLS, try {secure}"))
             }
             ErrorKind::Unreachable { .. } => {
                 command_error.hint("check that the server is running and that the URL is right")

@@ -1,4 +1,4 @@
-//! `refrain discover`, `refrain tools`, `refrain prompts` and `refrain resources`.
+//! `refrain discover`, `refrain tools`, `refrain prompts`, `refrain resources` and `refrain skills`.
 
 use super::connection::ServerConnection;
 use super::exit::{Code, CommandError, EXIT_CODES};
@@ -10,7 +10,8 @@ use crate::style::{BOLD, DIM, MARK};
 use clap::{Args, Subcommand};
 use refrain_client::{AsSent, Error, ErrorKind};
 use refrain_wire::{
-    Annotations, ErrorCode, Icon, PromptInfo, ResourceInfo, ResourceTemplateInfo, Role, ToolInfo,
+    Annotations, ErrorCode, Icon, PromptInfo, ResourceInfo, ResourceTemplateInfo, Role, SkillInfo,
+    SkillResources, ToolInfo,
 };
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -26,6 +27,9 @@ pub(crate) enum ListCommand {
     /// List the resources and resource templates of a server.
     #[command(override_usage = usage!("resources", ""))]
     Resources(ListOptions),
+    /// List the skills of a server; `refrain read` reads their files.
+    #[command(override_usage = usage!("skills", ""))]
+    Skills(ListOptions),
     /// Show the name, protocol revisions and capabilities of a server.
     #[command(override_usage = usage!("discover", ""))]
     Discover(ListOptions),
@@ -44,6 +48,7 @@ pub(super) async fn run(command: ListCommand) -> Result<Code, CommandError> {
     let (ListCommand::Tools(options)
     | ListCommand::Prompts(options)
     | ListCommand::Resources(options)
+    | ListCommand::Skills(options)
     | ListCommand::Discover(options)) = &command;
     let mut words = options.url.clone().into_iter();
     let target = options.connect.target(&mut words)?;
@@ -69,6 +74,10 @@ async fn list(
         ListCommand::Prompts(_) => {
             let prompts = interrupt.unless_stopped(or_empty(client.prompts())).await?;
             show(json, "prompts", &prompts, prompt)
+        }
+        ListCommand::Skills(_) => {
+            let skills = interrupt.unless_stopped(or_empty(client.skills())).await?;
+            show(json, "skills", &skills, skill)
         }
         ListCommand::Resources(_) => {
             let resources = or_empty(client.resources());
@@ -193,6 +202,17 @@ fn tool(tool: &ToolInfo) -> String {
         })
         .collect();
     lines.extend(table(&rows));
+    lines.join("\n")
+}
+
+fn skill(skill: &SkillInfo) -> String {
+    let name = skill.text("name").unwrap_or_default();
+    let mut lines = head(name, None, skill.text("description"));
+    let files = match &skill.resources {
+        SkillResources::Files(files) => files.iter().map(|file| file.uri.as_str()).collect(),
+        SkillResources::Dynamic(_) => vec![skill.uri.as_str()],
+    };
+    lines.extend(files.into_iter().map(|uri| format!("  {}", one_line(uri))));
     lines.join("\n")
 }
 

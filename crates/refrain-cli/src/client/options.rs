@@ -15,7 +15,7 @@ use url::Url;
 
 pub(super) const TOKEN: &str = "REFRAIN_TOKEN";
 /// Environment variables with secrets, which commands started by this program do not get.
-pub(super) const SECRETS: [&str; 3] = [TOKEN, refrain_app::KEYS, refrain_app::STORE];
+pub(crate) const SECRETS: [&str; 3] = [TOKEN, refrain_app::KEYS, refrain_app::STORE];
 
 const DEADLINE: Duration = Duration::from_secs(3600);
 
@@ -30,8 +30,8 @@ pub(super) struct ConnectOptions {
     command: Vec<OsString>,
     #[command(flatten)]
     pub(super) protocol: ProtocolOption,
-    /// A file that contains an access token. Without it, the token in $REFRAIN_TOKEN is sent, if it is set; `refrain
-    /// resume` sends $REFRAIN_TOKEN only with --url.
+    /// A file that contains an access token. Without it, the token in $REFRAIN_TOKEN is sent, if it is set, else the token
+    /// of `refrain login`. `refrain resume` sends $REFRAIN_TOKEN only with --url.
     #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
     bearer_file: Option<PathBuf>,
     /// Whether the address comes from a saved call. Its author must not get the token in the environment.

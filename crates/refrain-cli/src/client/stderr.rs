@@ -4,19 +4,27 @@ use super::sanitize::one_line;
 use crate::style::{DIM, WARNING};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
-use refrain_client::Progress;
+use refrain_client::{Progress, Task};
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 const STEPS: u64 = 1000;
+/// The time between two frames of the spinner.
+const TICK: Duration = Duration::from_millis(100);
 const MAX_HELD: usize = 1000;
 const MAX_SERVER_LINES: usize = 20;
 
 static STDERR: Mutex<Stderr> = Mutex::new(Stderr {
     bar: None,
+    task: None,
     holders: 0,
     held: Vec::new(),
 });
+
+/// Notified when a text is held back.
+static HELD: Notify = Notify::const_new();
 
 /// The last lines of the standard error of a server process.
 static SERVER_LINES: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
@@ -24,8 +32,16 @@ static SERVER_LINES: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 /// The progress bar, and the texts held back while a prompt is shown.
 struct Stderr {
     bar: Option<ProgressBar>,
+    task: Option<ShownTask>,
     holders: usize,
     held: Vec<String>,
+}
+
+/// The task that the command waits for.
+struct ShownTask {
+    since: Instant,
+    /// The last line about it.
+    line: String,
 }
 
 /// Reserves the terminal until it is dropped. Texts are held back and printed afterwards.
@@ -46,13 +62,14 @@ impl Write for LogLines {
 }
 
 /// Prints lines; colours are removed unless they go to a terminal.
-pub(super) fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     let mut state = STDERR.lock();
     match &state.bar {
         _ if state.holders > 0 => {
             if state.held.len() < MAX_HELD {
                 state.held.push(text.to_owned());
             }
+            HELD.notify_one();
         }
         Some(bar) => bar.suspend(|| write(text)),
         None => write(text),
@@ -104,11 +121,56 @@ pub(super) fn progress(progress: &Progress) {
     }
 }
 
+/// Shows the state of the task that the command waits for: on a terminal its id, then a spinner with its status and the time
+/// so far; otherwise a line for each change.
+pub(super) fn task(task: &Task) {
+    let state = &mut *STDERR.lock();
+    if task.status.is_over() || state.holders > 0 {
+        return;
+    }
+    let (id, status) = (one_line(&task.id), task.status.as_str());
+    let message = one_line(task.message.as_deref().unwrap_or_default());
+    let is_terminal = io::stderr().is_terminal();
+    let separator = if message.is_empty() { "" } else { ": " };
+    let line = match is_terminal {
+        true => format!("{DIM}task {id}{DIM:#}"),
+        false => format!("task {id} {status}{separator}{message}"),
+    };
+    let shown = state.task.get_or_insert_with(|| ShownTask {
+        since: Instant::now(),
+        line: String::new(),
+    });
+    let since = shown.since;
+    if shown.line != line {
+        match &state.bar {
+            Some(bar) => bar.suspend(|| write(&line)),
+            None => write(&line),
+        }
+        shown.line = line;
+    }
+    if !is_terminal {
+        return;
+    }
+    let bar = state.bar.get_or_insert_with(|| {
+        let bar = ProgressBar::new_spinner().with_elapsed(since.elapsed());
+        bar.enable_steady_tick(TICK);
+        bar
+    });
+    bar.set_style(style("{spinner:.green} {prefix}  {elapsed}  {wide_msg}"));
+    bar.set_prefix(status);
+    bar.set_message(message);
+}
+
 /// Removes the progress bar until the next progress.
 pub(super) fn clear() {
     if let Some(bar) = STDERR.lock().bar.take() {
         bar.finish_and_clear();
     }
+}
+
+/// Waits until a text is held back.
+pub(super) async fn held() {
+    HELD.notified().await;
 }
 
 pub(super) fn hold() -> StderrHold {

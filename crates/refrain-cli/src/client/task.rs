@@ -14,6 +14,10 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 #[derive(Args)]
+#[command(
+    after_help = "A server does not list its tasks. Operators list, show, cancel and requeue the tasks in a store with \
+                        `refrain store tasks`."
+)]
 pub(crate) struct TaskCommandOptions {
     #[command(subcommand)]
     command: TaskCommand,
@@ -22,8 +26,8 @@ pub(crate) struct TaskCommandOptions {
 #[derive(Subcommand)]
 enum TaskCommand {
     /// Show the status of a task, and its result if it has one.
-    #[command(override_usage = usage!("task get", " ID"), after_help = EXIT_CODES)]
-    Get(TaskTarget),
+    #[command(alias = "get", override_usage = usage!("task show", " ID"), after_help = EXIT_CODES)]
+    Show(TaskTarget),
     /// Wait until a task is done, answer its asks, and print its result.
     #[command(override_usage = usage!("task watch", " ID"), after_help = EXIT_CODES)]
     Watch {
@@ -63,8 +67,8 @@ impl TaskTarget {
 
 pub(super) async fn run(options: TaskCommandOptions) -> Result<Code, CommandError> {
     match options.command {
-        TaskCommand::Get(target) => get(target, false).await,
-        TaskCommand::Cancel(target) => get(target, true).await,
+        TaskCommand::Show(target) => show(target, false).await,
+        TaskCommand::Cancel(target) => show(target, true).await,
         TaskCommand::Watch { target, answers } => {
             let (connect, server, id) = target.read()?;
             let connection = ServerConnection::for_call(&connect, server, &answers, None, 0);
@@ -74,7 +78,7 @@ pub(super) async fn run(options: TaskCommandOptions) -> Result<Code, CommandErro
 }
 
 /// Prints a task, after cancelling it if `cancel` is set.
-async fn get(target: TaskTarget, cancel: bool) -> Result<Code, CommandError> {
+async fn show(target: TaskTarget, cancel: bool) -> Result<Code, CommandError> {
     let (connect, server, id) = target.read()?;
     let mut connection = ServerConnection::open(&connect, server).await?;
     let client = connection.client.clone();

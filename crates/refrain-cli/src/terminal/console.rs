@@ -56,6 +56,8 @@ pub(super) enum InvalidInput {
     NotAChoice(usize),
     #[error("must not be empty")]
     Empty,
+    #[error("must be a JSON object: {0}")]
+    NotAnObject(serde_json::Error),
 }
 
 pub(super) type Validate<'a, T> = &'a dyn Fn(&T) -> Result<(), InvalidInput>;

@@ -6,7 +6,7 @@ use super::display_text::{StyledLine, clipped, one_line, width};
 use crate::exact_number::check_exact;
 use crate::style::{BOLD, DIM, VALUE};
 use anstyle::Style;
-use refrain_client::wire::{Choice, Field, FieldKind, Format};
+use refrain_client::wire::{Choice, Field, FieldKind, Form, Format};
 use refrain_client::{Asker, FormAsk};
 use serde_json::{Map, Number, Value};
 
@@ -20,13 +20,22 @@ pub(super) fn ask(
     console: &mut dyn Console,
     ask: &FormAsk,
 ) -> Result<Map<String, Value>, PromptError> {
-    let fields = ask.form.fields();
     introduce(console, &ask.asker, "asks you to fill in a form")?;
     quote(console, &ask.message)?;
+    fill_all(console, &ask.asker, &ask.form)
+}
+
+/// Asks for all fields, and whether to send them.
+pub(super) fn fill_all(
+    console: &mut dyn Console,
+    asker: &Asker,
+    form: &Form,
+) -> Result<Map<String, Value>, PromptError> {
+    let fields = form.fields();
     let mut values = Vec::with_capacity(fields.len());
     for field in fields {
         let start = field.default_json().unwrap_or_default();
-        let value = fill(console, &ask.asker, field, &start)?;
+        let value = fill(console, asker, field, &start)?;
         // A single field is shown in the review.
         if fields.len() > 1 {
             let (style, text) = display(field, &value);
@@ -35,7 +44,7 @@ pub(super) fn ask(
         }
         values.push(value);
     }
-    while !review(console, &ask.asker, fields, &mut values)? {}
+    while !review(console, asker, fields, &mut values)? {}
     let filled = fields.iter().zip(values);
     Ok(filled
         .filter(|(field, value)| !value.is_null() || field.default_json().is_some())

@@ -3,6 +3,7 @@
 use super::asker::{decide, hanging, introduce, quote};
 use super::console::{Console, PromptError};
 use super::display_text::{StyledLine, broken, one_line};
+use crate::browser;
 use crate::style::{DIM, INVALID, MARK, PLAIN, VALUE, WARNING};
 use anstyle::Style;
 use refrain_client::UrlAsk;
@@ -28,7 +29,7 @@ pub(super) fn ask(console: &mut dyn Console, ask: &UrlAsk) -> Result<(), PromptE
 }
 
 fn open_browser(url: &Url) -> (Style, String) {
-    match open::that_detached(url.as_str()) {
+    match browser::open(url) {
         Ok(()) => (DIM, "Opening it in the browser.".to_owned()),
         Err(error) => (
             INVALID,

@@ -346,3 +346,26 @@ async fn conflicting_flags_are_rejected() {
     let version = refrain(["serve", "--accounts", "3"]);
     assert!(!version.ok && version.err.contains("1..=2"), "{version:?}");
 }
+
+#[test]
+fn invalid_values_name_their_flag() {
+    for (args, expected) in [
+        (
+            &["gateway", "--url", "ftp://example.com"][..],
+            "invalid value 'ftp://example.com' for '--url <URL>': expected an http:// or https:// URL",
+        ),
+        (
+            &["serve", "--audience", " "],
+            "invalid value ' ' for '--audience <NAME>': must not be empty",
+        ),
+    ] {
+        let output = refrain(args);
+        assert_eq!(output.code, 2, "{output:?}");
+        assert!(output.err.contains(expected), "{output:?}");
+    }
+    let help = refrain(["gateway", "--help"]).out;
+    assert!(
+        help.contains("refrain gateway [OPTIONS] --url URL\n"),
+        "{help}"
+    );
+}

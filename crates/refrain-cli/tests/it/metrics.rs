@@ -159,6 +159,7 @@ histogram refrain_token_size_bytes
 counter refrain_entries_replayed
 counter refrain_steps_run
 counter refrain_tasks
+counter refrain_webhooks
 counter refrain_live
 gauge refrain_tasks_running
 gauge refrain_calls_running

@@ -347,10 +347,10 @@ error: {path}:8:9: proxy.build must be one of `connect`, `fail`, `hang`, not `co
         };
         assert!(check.out.lines().any(is_row), "{name}: {check:?}");
     }
-    // `tasks` reads the store of the same file.
-    let tasks = Output::of(command(&[
-        "tasks", "list", "--config", good, "--store", "memory:",
-    ]))
-    .await;
-    assert!(tasks.ok, "{tasks:?}");
+    // `store tasks` reads the store of the same file. Its former name still works.
+    for name in [&["store", "tasks"][..], &["tasks"]] {
+        let args = [name, &["list", "--config", good, "--store", "memory:"]].concat();
+        let tasks = Output::of(command(&args)).await;
+        assert!(tasks.ok, "{tasks:?}");
+    }
 }

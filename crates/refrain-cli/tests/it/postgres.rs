@@ -37,7 +37,7 @@ async fn worker_finishes_a_task_of_a_killed_instance() {
         let done = Client::new(other.address).completed(&id).await;
         assert_eq!(done.text(), "Echo: lamp");
         let mut list = program();
-        let list = list.args(["tasks", "list", "--json"]);
+        let list = list.args(["store", "tasks", "list", "--json"]);
         let list = list.env("REFRAIN_STORE", &url).output().await;
         let rows: Value =
             serde_json::from_slice(&list.expect("the process runs").stdout).expect("valid JSON");

@@ -38,7 +38,7 @@ async fn default_store_is_a_file_in_the_working_directory() {
     run_task(Serve::new().in_directory(&dir)).await;
     assert!(file.exists());
     let listed = program()
-        .args(["tasks", "list", "--json"])
+        .args(["store", "tasks", "list", "--json"])
         .current_dir(&dir)
         .output()
         .await

@@ -128,7 +128,14 @@ async fn live_task_of_a_killed_instance_has_an_unknown_outcome() {
         let at_b = Client::new(b.address);
         let has_failed = |look: &TaskView| look.status() == "failed";
         assert_unknown(&at_b.task_until(&id, has_failed).await);
-        let output = refrain(["tasks", "requeue", &id, "--store", &sqlite(&fleet.store)]);
+        let output = refrain([
+            "store",
+            "tasks",
+            "requeue",
+            &id,
+            "--store",
+            &sqlite(&fleet.store),
+        ]);
         assert!(output.ok, "{output:?}");
         assert_unknown(&at_b.task_until(&id, has_failed).await);
         assert_eq!(fleet.ledger().attempts("print"), [killed]);

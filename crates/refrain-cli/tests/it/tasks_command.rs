@@ -1,4 +1,4 @@
-//! `refrain tasks`: tasks from the view of an operator.
+//! `refrain store tasks`: tasks from the view of an operator.
 
 use crate::support::tasks::{TaskView, eager, in_the_middle, shared, shown};
 use crate::support::terminal::Terminal;
@@ -34,7 +34,7 @@ impl Fixture {
 
     fn command(&self, args: &[&str]) -> crate::support::Output {
         let store = sqlite(&self.store);
-        let args = ["tasks"].iter().chain(args).copied();
+        let args = ["store", "tasks"].iter().chain(args).copied();
         refrain(args.chain(["--store", &store]))
     }
 
@@ -238,13 +238,13 @@ async fn failed_task_is_requeued() {
         assert_eq!(ledger.attempts("echo").len(), 1);
 
         let url = sqlite(&store);
-        let output = refrain(["tasks", "requeue", &id, "--store", &url]);
+        let output = refrain(["store", "tasks", "requeue", &id, "--store", &url]);
         assert!(output.ok, "{output:?}");
         assert_eq!(output.out, format!("{id}  working\n"));
         assert_eq!(client.completed(&id).await.text(), "Echo: lamp");
         assert_eq!(ledger.done(), ["echo lamp"]);
         assert_eq!(ledger.attempts("echo").len(), 2);
-        let output = refrain(["tasks", "requeue", &id, "--store", &url]);
+        let output = refrain(["store", "tasks", "requeue", &id, "--store", &url]);
         assert_eq!((output.code, output.out.as_str()), (1, ""), "{output:?}");
         assert!(output.err.contains("is already completed"), "{output:?}");
         Some(())
@@ -281,7 +281,7 @@ async fn wrong_usage_of_tasks_is_reported() {
         "{output:?}"
     );
 
-    let output = refrain(["tasks", "list", "--store", "memory:"]);
+    let output = refrain(["store", "tasks", "list", "--store", "memory:"]);
     assert!(
         output.ok && output.err.contains("a memory store belongs to one process"),
         "{output:?}"
@@ -289,7 +289,7 @@ async fn wrong_usage_of_tasks_is_reported() {
 
     // A missing store is not created.
     let absent = tasks.files.path("absent.db");
-    let output = refrain(["tasks", "list", "--store", &sqlite(&absent)]);
+    let output = refrain(["store", "tasks", "list", "--store", &sqlite(&absent)]);
     assert_eq!(output.code, 1, "{output:?}");
     assert!(
         output.err.contains("absent.db does not exist"),
@@ -300,7 +300,13 @@ async fn wrong_usage_of_tasks_is_reported() {
     // The configuration file of the instances can name the store.
     let config = format!("store = {:?}\n", sqlite(&tasks.store));
     let config = tasks.files.write("config.toml", &config);
-    let output = refrain(["tasks", "list", "--config", &config.display().to_string()]);
+    let output = refrain([
+        "store",
+        "tasks",
+        "list",
+        "--config",
+        &config.display().to_string(),
+    ]);
     assert!(output.ok && output.out.contains(&asks), "{output:?}");
 }
 
@@ -313,7 +319,7 @@ async fn tasks_are_coloured_on_a_terminal() {
         let mut terminal = Terminal::open();
         let mut command = program();
         let command = command
-            .arg("tasks")
+            .args(["store", "tasks"])
             .args(args)
             .args(["--store", &sqlite(&tasks.store)]);
         let command = command.env("TERM", "xterm").stdout(terminal.theirs());

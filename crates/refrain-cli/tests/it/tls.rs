@@ -1,6 +1,6 @@
 //! TLS and HTTP/2 without a proxy: curl and this client, reloaded certificates, unusable files.
 
-use crate::support::{Certificate, Files, Output, Serve, program, run_command};
+use crate::support::{Certificate, Files, Output, Serve, program, run, run_command};
 use refrain_testkit::net::legacy::initialize;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -145,4 +145,18 @@ async fn key_file_that_others_can_read_is_a_warning() {
         let exposed = "other users can read the key file";
         assert_eq!(log.count(exposed), warnings, "{log:?}");
     }
+}
+
+#[tokio::test]
+async fn http_to_a_server_with_tls_is_reported() {
+    let files = Files::new();
+    let instance = serve(&files.certificate("localhost")).start().await;
+    let url = instance.url();
+    let output = run(["tools", &url]).await;
+    assert_eq!(output.code, 4, "{output:?}");
+    let secure = url.replace("http://", "https://");
+    let expected = format!(
+        "error: {url} does not respond with HTTP\nhint: if the server uses TLS, try {secure}\n"
+    );
+    assert_eq!(output.err, expected);
 }

@@ -2,6 +2,7 @@
 
 mod asking;
 mod asks;
+mod dev;
 mod forms;
 mod picture;
 mod screen;

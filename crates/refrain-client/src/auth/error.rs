@@ -132,6 +132,9 @@ pub enum AuthError {
     /// The host's browser callback failed.
     #[error("authorization in the browser failed: {0}")]
     Browser(#[source] SharedError),
+    /// The stored grant for this server is missing, expired or revoked.
+    #[error("the login for {0} is missing, expired or revoked")]
+    LoginRequired(String),
     /// The host's callback returned no assertion.
     #[error("could not get an assertion for the authorization server: {0}")]
     Assertion(#[source] SharedError),

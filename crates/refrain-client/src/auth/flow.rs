@@ -50,6 +50,9 @@ impl ServerAuth {
                 Err(error) => return Err(error),
             }
         }
+        if let OAuthFlow::Stored = self.setup.flow {
+            return Err(self.login_required());
+        }
         let key = self.dpop_key(challenge.dpop || resource.wants_dpop(), prior, &issuer)?;
         let request = GrantRequest {
             server: self,
@@ -155,6 +158,10 @@ impl ServerAuth {
         }
     }
 
+    fn login_required(&self) -> AuthError {
+        AuthError::LoginRequired(self.url.to_string())
+    }
+
     /// Checks that credentials go only to the authorization server of the registration, or to the first one used.
     fn check_issuer(
         &self,
@@ -211,6 +218,7 @@ impl GrantRequest<'_> {
                 let assertion = assertion.map_err(|error| AuthError::Assertion(error.into()))?;
                 self.by_assertion(&assertion).await?
             }
+            OAuthFlow::Stored => return Err(self.server.login_required()),
         };
         self.grant(&token)
     }

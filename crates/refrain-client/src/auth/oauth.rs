@@ -17,7 +17,7 @@ use url::Url;
 
 /// OAuth authorization: gets access tokens from the authorization server that an MCP server names.
 ///
-/// Each token is sent only to the server that it is for. There are four flows:
+/// Each token is sent only to the server that it is for. There are five ways to get one:
 ///
 /// | flow | authorized by |
 /// | --- | --- |
@@ -25,6 +25,7 @@ use url::Url;
 /// | [`by_credentials`](Self::by_credentials) | the client's own credentials |
 /// | [`by_identity_provider`](Self::by_identity_provider) | an enterprise identity provider, for a person |
 /// | [`by_workload`](Self::by_workload) | the platform, for a workload |
+/// | [`by_stored_grants`](Self::by_stored_grants) | an earlier authorization, whose grant was stored |
 ///
 /// ```
 /// use refrain_client::{Client, OAuth, RegisteredClient};
@@ -72,6 +73,8 @@ pub(super) enum OAuthFlow {
     Credentials,
     Enterprise(IdentityProvider),
     Workload(Hook<String, String>),
+    /// Only grants in the host's storage, and their refresh tokens.
+    Stored,
 }
 
 /// An enterprise identity provider, which issues assertions about signed-in people.
@@ -159,6 +162,21 @@ impl OAuth {
     {
         let assertion: Hook<String, String> = Arc::new(move |issuer| Box::pin(assertion(issuer)));
         OAuthBuilder::new(OAuthFlow::Workload(assertion), Some(client))
+    }
+
+    /// Authorization by grants that were stored before, such as by a login command. They are renewed with their refresh
+    /// tokens. Without a usable grant, requests fail with [`AuthError::LoginRequired`]: nobody is asked.
+    ///
+    /// ```
+    /// use refrain_client::{AuthError, Client, Grants, OAuth};
+    ///
+    /// # fn run(grants: impl Grants) -> Result<(), AuthError> {
+    /// let builder = Client::builder().authorize(OAuth::by_stored_grants(grants).build()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn by_stored_grants(grants: impl Grants) -> OAuthBuilder {
+        OAuthBuilder::new(OAuthFlow::Stored, None).grants(grants)
     }
 
     /// The state of one server. Fails for an unsafe URL: tokens are not sent over plain HTTP.
@@ -321,7 +339,7 @@ impl OAuthSetup {
                     return Err(SetupError::TokenEndpoint(token_endpoint.to_string()));
                 }
             }
-            OAuthFlow::Workload(_) => {}
+            OAuthFlow::Workload(_) | OAuthFlow::Stored => {}
         }
         Ok(())
     }

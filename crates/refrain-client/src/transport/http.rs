@@ -236,10 +236,13 @@ impl HttpLink {
     }
 
     fn send_error(&self, error: reqwest::Error) -> LinkError {
-        if !error.is_connect() {
-            return LinkError::Lost(ErrorKind::ConnectionLost(error.into()));
-        }
         let address = self.url.to_string();
+        if !error.is_connect() {
+            return LinkError::Lost(match self.url.scheme() == "http" && is_not_http(&error) {
+                true => ErrorKind::NotHttp { address },
+                false => ErrorKind::ConnectionLost(error.into()),
+            });
+        }
         LinkError::NotSent(match is_not_tls(&error) {
             true => ErrorKind::NotTls { address },
             false => ErrorKind::Unreachable {
@@ -297,6 +300,12 @@ fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
         Some(inside) => is_not_tls(inside),
         None => error.source().is_some_and(is_not_tls),
     }
+}
+
+/// Whether the response is not an HTTP message.
+fn is_not_http(error: &(dyn Error + 'static)) -> bool {
+    let is_parse_error = error.downcast_ref().is_some_and(hyper::Error::is_parse);
+    is_parse_error || error.source().is_some_and(is_not_http)
 }
 
 fn is_stream(response: &reqwest::Response) -> bool {

@@ -309,7 +309,7 @@ impl Drop for PipeExchange {
         if self.shared.setup.leaves_dropped_asks && !request.has_response {
             return;
         }
-        // An open ask may belong to another call of the same client. If there is none, the ask is rejected.
+        // An open ask may belong to another call of the same client. Without another call, the ask is rejected.
         for ask in request.open_asks {
             let routes = self.shared.routes.lock();
             let recipient = routes.newest_call_of(request.scope);

@@ -30,13 +30,15 @@ impl Cx {
             let message = message.into();
             state.final_status = Some(message.clone());
             state.status = Some(message);
+            state.status_is_progress = false;
         }
         self.shared.wake_driver();
     }
 
     /// Reports progress to the client, if the client asked for it. `total` is the expected final value of `done`.
     ///
-    /// Nothing is sent during replay, or in a task. Values that do not increase are skipped, as the protocol requires;
+    /// In a task, the progress becomes its status message, such as `reading pages (2 of 3)`; the store is written at most
+    /// once a second. Nothing is reported during replay. Values that do not increase are skipped, as the protocol requires;
     /// so are NaN and infinities.
     ///
     /// ```
@@ -50,18 +52,23 @@ impl Cx {
     /// # }
     /// ```
     pub fn progress(&self, done: f64, total: Option<f64>, message: &str) {
-        if !self.shared.env.wants_progress || !done.is_finite() {
-            return;
-        }
-        let increases = {
+        let is_task = {
             let mut state = self.shared.lock();
             let increases = state.last_progress.is_none_or(|last| done > last);
-            if increases && state.replay_complete {
-                state.last_progress = Some(done);
+            if !increases || !done.is_finite() || !state.replay_complete || state.ended {
+                return;
             }
-            increases
+            state.last_progress = Some(done);
+            state.is_task()
         };
-        if increases {
+        if is_task {
+            let text = progress_text(done, total, message);
+            let mut state = self.shared.lock();
+            state.status = Some(text);
+            state.status_is_progress = true;
+            drop(state);
+            self.shared.wake_driver();
+        } else if self.shared.env.wants_progress {
             self.note(Note::Progress {
                 done,
                 total,
@@ -101,5 +108,33 @@ impl Cx {
             state.notes.push(note);
         }
         self.shared.wake_driver();
+    }
+}
+
+/// Progress as the status message of a task.
+fn progress_text(done: f64, total: Option<f64>, message: &str) -> String {
+    let rounded = |value: f64| (value * 100.0).round() / 100.0;
+    let count = match total {
+        Some(total) => format!("{} of {}", rounded(done), rounded(total)),
+        None => rounded(done).to_string(),
+    };
+    match message {
+        "" => count,
+        message => format!("{message} ({count})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::progress_text;
+
+    #[test]
+    fn progress_is_a_short_text() {
+        assert_eq!(
+            progress_text(2.0, Some(3.0), "reading pages"),
+            "reading pages (2 of 3)"
+        );
+        assert_eq!(progress_text(100.0 / 3.0, Some(100.0), ""), "33.33 of 100");
+        assert_eq!(progress_text(7.0, None, ""), "7");
     }
 }

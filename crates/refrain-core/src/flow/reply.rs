@@ -127,6 +127,15 @@ pub struct Suspension {
     pub handed_on: bool,
 }
 
+/// A status message of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusMessage {
+    /// The text.
+    pub text: String,
+    /// Whether it reports progress. Handlers report progress often, so it should be written less often.
+    pub is_progress: bool,
+}
+
 /// The progress of a task, to be written to its store in one transaction.
 #[derive(Debug)]
 #[must_use = "write it to the store, then call Flow::confirm_write"]

@@ -63,6 +63,8 @@ pub(crate) struct FlowState {
     pub(crate) deadline: u64,
     /// The status that the handler set and the driver has not taken yet.
     pub(crate) status: Option<String>,
+    /// Whether that status reports progress.
+    pub(crate) status_is_progress: bool,
     /// The last status that the handler set. Cleared when an awaited entry is delivered.
     pub(crate) final_status: Option<String>,
     /// Present if the flow's home is a store or memory.

@@ -7,7 +7,7 @@
 //! unique wire key; a repeated ask gets another key.
 
 use super::driver::Flow;
-use super::reply::{AfterWrite, PendingWrite};
+use super::reply::{AfterWrite, PendingWrite, StatusMessage};
 use super::slot::{Phase, Slot, SlotId};
 use super::state::{FlowState, Shared, Wakers};
 use crate::Source;
@@ -491,8 +491,11 @@ impl Flow {
     }
 
     /// Takes the status that the handler set since the last call.
-    pub fn take_status(&mut self) -> Option<String> {
-        self.shared.lock().status.take()
+    pub fn take_status(&mut self) -> Option<StatusMessage> {
+        let mut state = self.shared.lock();
+        let is_progress = state.status_is_progress;
+        let text = state.status.take()?;
+        Some(StatusMessage { text, is_progress })
     }
 
     /// Takes the last status, for the result. `None` if an awaited entry was delivered after it.

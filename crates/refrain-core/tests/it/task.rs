@@ -4,7 +4,7 @@ use crate::support::store::{Instance, Stop, Store, gate, pass, run, write_line};
 use crate::support::{Book, Num, Switch, World, handler, handler_with, num};
 use futures_util::future::join;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use refrain_core::{AfterWrite, Cx, Event, Result, ok};
+use refrain_core::{AfterWrite, Cx, Event, Result, StatusMessage, ok};
 use serde_json::json;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -457,13 +457,18 @@ async fn task_sets_a_status_and_sends_no_notes() {
         cx.step("a", async { ok(1) }).await?;
         cx.elicit::<Num>("n", "?").await?;
         cx.status("answered");
-        cx.progress(2.0, None, "answered");
+        cx.progress(2.0, Some(4.0), "half of it");
+        cx.progress(1.0, Some(4.0), "less than before");
         cx.elicit::<Num>("m", "?").await?;
         ok(1)
     });
     let mut instance = Instance::new(&world, &store, &handler);
     instance.run(&mut store).await.assert_at_rest();
-    assert_eq!(instance.flow.take_status().as_deref(), Some("begun"));
+    let status = |text: &str, is_progress| {
+        let text = text.to_owned();
+        Some(StatusMessage { text, is_progress })
+    };
+    assert_eq!(instance.flow.take_status(), status("begun", false));
     assert_eq!(instance.flow.take_status(), None);
     // A step has ended since.
     assert_eq!(instance.flow.final_status(), None);
@@ -477,7 +482,10 @@ async fn task_sets_a_status_and_sends_no_notes() {
     store.answer("n", &num(1));
     let mut instance = Instance::new(&world, &store, &handler);
     instance.run(&mut store).await.assert_at_rest();
-    assert_eq!(instance.flow.take_status().as_deref(), Some("answered"));
+    assert_eq!(
+        instance.flow.take_status(),
+        status("half of it (2 of 4)", true)
+    );
     let parting = instance.flow.final_status();
     assert_eq!(parting.as_deref(), Some("answered"));
     assert_eq!(instance.notes, []);

@@ -1,10 +1,9 @@
 //! Calls that keep their connection: the backend asks while the call runs, or the client sends its next rounds there.
 
-use super::{CallTimer, acquire, call_error, is_answered, members};
-use crate::asks::AskForwarder;
+use super::{CallConnection, CallTimer, call_error, is_answered, members};
 use crate::backend::Backend;
-use crate::metrics::CallOutcome;
-use crate::pool::{LeaseEnd, Owner};
+use crate::metrics::BackendOutcome;
+use crate::pool::{CallEnd, Owner};
 use refrain::client::{CallSpec, ErrorKind};
 use refrain::{Cx, Result};
 use serde_json::{Map, Value};
@@ -16,25 +15,23 @@ pub(super) async fn run(
     spec: CallSpec,
 ) -> Result<Map<String, Value>> {
     let mut timer = CallTimer::new(backend);
-    let acquired = acquire(backend, cx, owner).await;
-    let (mut lease, support) =
-        acquired.inspect_err(|_| timer.outcome = CallOutcome::Unavailable)?;
-    let asks = AskForwarder::new(cx, backend);
-    let budget = backend.pool.response_budget(cx.account());
-    let client = lease
-        .client()
-        .scoped(|builder| asks.handle(builder, support).response_budget(budget));
+    let connection = CallConnection::acquire(cx, owner, &mut timer).await?;
+    let CallConnection {
+        mut connection,
+        client,
+        ..
+    } = connection;
     let called = client.call(spec).await;
     drop(client);
     // If this future is dropped before, the call is abandoned, and so is its connection.
-    lease.set_end(match is_answered(&called) {
-        true => LeaseEnd::Finished,
-        false => LeaseEnd::Broken,
+    connection.set_end(match is_answered(&called) {
+        true => CallEnd::Finished,
+        false => CallEnd::Broken,
     });
     timer.outcome = match &called {
-        Ok(_) => CallOutcome::Result,
-        Err(error) if matches!(error.kind, ErrorKind::Rpc(_)) => CallOutcome::Error,
-        Err(_) => CallOutcome::Lost,
+        Ok(_) => BackendOutcome::Result,
+        Err(error) if matches!(error.kind, ErrorKind::Rpc(_)) => BackendOutcome::Error,
+        Err(_) => BackendOutcome::Lost,
     };
     match called {
         Ok(result) => members(backend, result),

@@ -2,10 +2,10 @@
 //!
 //! The value of each step is the pending call with the backend's request state, so any gateway can send the next round.
 
-use super::{CallTimer, ProxiedTarget, acquire, call_error, members};
+use super::{CallConnection, CallTimer, ProxiedTarget, call_error, members};
 use crate::asks::AskForwarder;
-use crate::metrics::CallOutcome;
-use crate::pool::{LeaseEnd, Owner};
+use crate::metrics::BackendOutcome;
+use crate::pool::{CallEnd, Owner};
 use futures_util::future::try_join_all;
 use refrain::client::{CallSpec, Client, ErrorKind, PendingCall, RoundOutcome};
 use refrain::{Cx, Error, Result};
@@ -39,25 +39,21 @@ pub(super) async fn run(
     let backend = &*target.backend;
     let mut timer = CallTimer::new(backend);
     if !backend.has_portable_rounds() {
-        timer.outcome = CallOutcome::Unavailable;
+        timer.outcome = BackendOutcome::Unavailable;
         let name = &backend.spec.name;
         return Err(Error::msg(format!(
             "backend {name} has changed its protocol; list its tools again"
         )));
     }
-    let acquired = acquire(backend, cx, owner).await;
-    let (mut lease, support) =
-        acquired.inspect_err(|_| timer.outcome = CallOutcome::Unavailable)?;
-    let asks = AskForwarder::new(cx, backend);
-    let budget = backend.pool.response_budget(cx.account());
-    let client = lease.client().scoped(|builder| {
-        asks.clone()
-            .handle(builder, support)
-            .response_budget(budget)
-    });
+    let connection = CallConnection::acquire(cx, owner, &mut timer).await?;
+    let CallConnection {
+        mut connection,
+        client,
+        asks,
+    } = connection;
     let mut pending = None;
     loop {
-        lease.set_end(LeaseEnd::Abandoned);
+        connection.set_end(CallEnd::Abandoned);
         let sent = match target.is_repeatable {
             true => {
                 let send = |key: String| send_next(target, &client, pending.take(), &spec, key);
@@ -70,14 +66,14 @@ pub(super) async fn run(
             }
         };
         let sent = sent.inspect_err(|_| {
-            lease.set_end(LeaseEnd::Broken);
-            timer.outcome = CallOutcome::Lost;
+            connection.set_end(CallEnd::Broken);
+            timer.outcome = BackendOutcome::Lost;
         })?;
         // Between two rounds the connection has no request in flight.
-        lease.set_end(LeaseEnd::Finished);
+        connection.set_end(CallEnd::Finished);
         let mut next = match sent {
             BackendRound::Complete(result) => {
-                timer.outcome = CallOutcome::Result;
+                timer.outcome = BackendOutcome::Result;
                 return members(backend, result);
             }
             BackendRound::Failed {
@@ -85,7 +81,7 @@ pub(super) async fn run(
                 message,
                 data,
             } => {
-                timer.outcome = CallOutcome::Error;
+                timer.outcome = BackendOutcome::Error;
                 return Err(Error::rpc(code, message, data));
             }
             BackendRound::Pending(next) => *next,
@@ -139,7 +135,7 @@ async fn send(
     let is_task = pending.task_id().is_some();
     // The task of a repeatable call is not cancelled: if the round runs again, it continues with this task.
     let task = pending.task_id().filter(|_| !target.is_repeatable);
-    let mut task = task.map(|id| TaskGuard::new(client, id));
+    let mut task = task.map(|id| BackendTaskGuard::new(client, id));
     loop {
         let resumed = client.resume(pending).await;
         let is_working =
@@ -169,13 +165,13 @@ async fn send(
 }
 
 /// Cancels the task of a backend if its call is abandoned, for example because the caller cancelled it.
-struct TaskGuard {
+struct BackendTaskGuard {
     client: Client,
     id: String,
     is_armed: bool,
 }
 
-impl TaskGuard {
+impl BackendTaskGuard {
     fn new(client: &Client, id: &str) -> Self {
         Self {
             client: client.clone(),
@@ -185,7 +181,7 @@ impl TaskGuard {
     }
 }
 
-impl Drop for TaskGuard {
+impl Drop for BackendTaskGuard {
     fn drop(&mut self) {
         if !self.is_armed {
             return;

@@ -1,7 +1,8 @@
 //! Checks the settings of a backend, and reads the variables and files that they name.
 
 use super::{
-    BackendSpec, BackendTable, ConfigError, Credentials, NamePattern, SESSION, Setting, Transport,
+    BackendSpec, BackendTable, BackendTransport, ConfigError, Credentials, NamePattern, SESSION,
+    Setting,
 };
 use refrain::client::Dialect;
 use std::collections::BTreeMap;
@@ -103,7 +104,7 @@ impl BackendTable {
         found
     }
 
-    fn transport(&self, name: &str, errors: &mut Vec<ConfigError>) -> Option<Transport> {
+    fn transport(&self, name: &str, errors: &mut Vec<ConfigError>) -> Option<BackendTransport> {
         let misplaced = |setting, kind| ConfigError::Misplaced {
             backend: name.to_owned(),
             setting,
@@ -120,7 +121,7 @@ impl BackendTable {
                 if self.exclusive {
                     errors.push(misplaced("exclusive", "url"));
                 }
-                Some(Transport::Process {
+                Some(BackendTransport::Process {
                     program: program.clone(),
                     arguments: arguments.to_vec(),
                     directory: self.directory.clone(),
@@ -142,7 +143,7 @@ impl BackendTable {
                         why: "expected an http:// or https:// URL".to_owned(),
                     });
                 }
-                Some(Transport::Http {
+                Some(BackendTransport::Http {
                     url: url.clone(),
                     headers: read_settings(name, "headers", &self.headers, errors),
                     oauth: self.credentials(name, errors),

@@ -9,7 +9,7 @@ use refrain::client::{ByteBudget, Client};
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -23,11 +23,11 @@ const ABANDONED_PER_SECOND: f64 = 1.0;
 const RESPONSE_BYTES: usize = 512 << 20;
 const RESPONSE_BYTES_EACH: usize = 128 << 20;
 
-/// Counts the connections of all backends.
+/// ConnectionCounts the connections of all backends.
 pub(crate) struct ConnectionLimits {
     total: usize,
     each: usize,
-    counts: Mutex<Counts>,
+    counts: Mutex<ConnectionCounts>,
     pools: Mutex<Vec<Weak<Pool>>>,
     /// The memory of responses from HTTP backends: of all calls, and of the calls of each account.
     responses: ByteBudget,
@@ -38,9 +38,9 @@ pub(crate) struct ConnectionLimits {
 }
 
 #[derive(Default)]
-struct Counts {
+struct ConnectionCounts {
     total: usize,
-    /// Connections that no longer have a slot, but whose process may still run.
+    /// Connections that no longer have a permit, but whose process may still run.
     closing: usize,
     backends: HashMap<String, BackendCounts>,
     /// By account: see [`Principal::account`].
@@ -68,11 +68,20 @@ impl AbandonedCalls {
         let forgotten = self.updated.elapsed().as_secs_f64() * ABANDONED_PER_SECOND;
         (self.count - forgotten).max(0.0)
     }
+
+    /// How long the caller must wait for a new connection, if it has abandoned too many calls.
+    fn delay(&self) -> Option<Duration> {
+        let excess = self.now() - ABANDONED_CALLS;
+        // At the limit itself it must still wait.
+        let delay =
+            || Duration::from_secs_f64(excess / ABANDONED_PER_SECOND) + Duration::from_millis(1);
+        (excess >= 0.0).then(delay)
+    }
 }
 
 /// The limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LimitReached {
+pub(crate) enum ConnectionLimit {
     Total,
     Backend,
     Caller,
@@ -83,7 +92,7 @@ pub(crate) enum LimitReached {
 }
 
 /// The right to have one connection.
-pub(crate) struct Slot {
+pub(crate) struct ConnectionPermit {
     limits: Arc<ConnectionLimits>,
     backend: String,
     /// The number of connections that the backend may have.
@@ -117,10 +126,18 @@ impl ConnectionLimits {
     /// The budget for responses to calls of this account.
     pub(crate) fn response_budget(&self, account: Principal) -> ByteBudget {
         let mut budgets = self.responses_each.lock();
+        if let Some(budget) = budgets.get(&account) {
+            return budget.clone();
+        }
         budgets.retain(|_, budget| !budget.is_unused());
-        let budget = budgets.entry(account);
-        let budget = budget.or_insert_with(|| self.responses.part(RESPONSE_BYTES_EACH));
-        budget.clone()
+        let budget = self.responses.part(RESPONSE_BYTES_EACH);
+        budgets.insert(account, budget.clone());
+        budget
+    }
+
+    /// How long this account must wait for a new connection after too many abandoned calls.
+    pub(super) fn start_delay(&self, account: &Principal) -> Option<Duration> {
+        self.counts.lock().start_delay(account)
     }
 
     /// Whether a caller with `own` of the used connections may have another one: it leaves as many to others as it has,
@@ -138,9 +155,9 @@ impl ConnectionLimits {
         self.freed.notify_waiters();
     }
 
-    /// Closes a connection in the background, and frees its slot at once.
-    pub(crate) fn close(self: &Arc<Self>, client: Client, slot: Option<Slot>) {
-        drop(slot);
+    /// Closes a connection in the background, and frees its permit at once.
+    pub(crate) fn close(self: &Arc<Self>, client: Client, permit: Option<ConnectionPermit>) {
+        drop(permit);
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
@@ -166,31 +183,32 @@ impl ConnectionLimits {
     }
 
     /// Checks whether an account may have another connection to a backend with this limit. `counted`: the number of free
-    /// slots that count as used.
+    /// permits that count as used.
     fn check(
         &self,
-        counts: &Counts,
+        counts: &ConnectionCounts,
         (backend, limit): (&str, usize),
         account: Option<&Principal>,
         counted: usize,
-    ) -> Result<(), LimitReached> {
+    ) -> Result<(), ConnectionLimit> {
         let own = count_of(&counts.callers, account);
         if account.is_some() && own >= self.each {
-            return Err(LimitReached::Caller);
+            return Err(ConnectionLimit::Caller);
         }
-        if account.is_some_and(|account| counts.has_abandoned_many(account)) {
-            return Err(LimitReached::Abandoned);
+        let delay = account.and_then(|account| counts.start_delay(account));
+        if delay.is_some() {
+            return Err(ConnectionLimit::Abandoned);
         }
         let used = counts.backends.get(backend);
         let (used, own_used) = used.map_or((0, 0), |used| {
             (used.total, count_of(&used.callers, account))
         });
         if !self.has_share(own_used, used - counted.min(used), limit) {
-            return Err(LimitReached::Backend);
+            return Err(ConnectionLimit::Backend);
         }
         match self.has_share(own, counts.total - counted, self.total) {
             true => Ok(()),
-            false => Err(LimitReached::Total),
+            false => Err(ConnectionLimit::Total),
         }
     }
 
@@ -198,10 +216,10 @@ impl ConnectionLimits {
         self: &Arc<Self>,
         backend: &BackendSpec,
         account: Option<&Principal>,
-    ) -> Result<Slot, LimitReached> {
+    ) -> Result<ConnectionPermit, ConnectionLimit> {
         let mut counts = self.counts.lock();
         if counts.closing >= self.total {
-            return Err(LimitReached::Closing);
+            return Err(ConnectionLimit::Closing);
         }
         self.check(&counts, (&backend.name, backend.connections), account, 0)?;
         counts.total += 1;
@@ -210,7 +228,7 @@ impl ConnectionLimits {
         self.metrics
             .set_connections(&backend.name, of_backend.total);
         counts.add(&backend.name, account);
-        Ok(Slot {
+        Ok(ConnectionPermit {
             limits: self.clone(),
             backend: backend.name.clone(),
             backend_limit: backend.connections,
@@ -225,7 +243,7 @@ fn count_of(callers: &HashMap<Principal, usize>, account: Option<&Principal>) ->
     count.copied().unwrap_or(0)
 }
 
-impl Counts {
+impl ConnectionCounts {
     fn add(&mut self, backend: &str, account: Option<&Principal>) {
         let Some(account) = account else { return };
         *self.callers.entry(account.clone()).or_default() += 1;
@@ -242,14 +260,13 @@ impl Counts {
         }
     }
 
-    fn has_abandoned_many(&self, account: &Principal) -> bool {
-        let calls = self.abandoned.get(account);
-        calls.is_some_and(|calls| calls.now() >= ABANDONED_CALLS)
+    fn start_delay(&self, account: &Principal) -> Option<Duration> {
+        self.abandoned.get(account)?.delay()
     }
 }
 
-impl Slot {
-    /// Counts an abandoned call of the account.
+impl ConnectionPermit {
+    /// ConnectionCounts an abandoned call of the account.
     pub(super) fn add_abandoned(&self) {
         let Some(account) = self.account.lock().clone() else {
             return;
@@ -267,7 +284,7 @@ impl Slot {
             .insert(account, AbandonedCalls { count, updated });
     }
 
-    /// Counts the connection for this account from now on. Returns `false` if the account is at a limit.
+    /// ConnectionCounts the connection for this account from now on. Returns `false` if the account is at a limit.
     pub(super) fn assign(&self, account: &Principal) -> bool {
         let mut counts = self.limits.counts.lock();
         let mut current = self.account.lock();
@@ -293,7 +310,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut counts = self.limits.counts.lock();
         counts.total -= 1;

@@ -1,6 +1,6 @@
 //! Connections that serve concurrent calls of one owner: sessions of HTTP servers.
 
-use super::{AcquireError, ConnectionKey, Held, Lease, LeaseEnd, Pool, Slot};
+use super::{AcquireError, CallEnd, ConnectionGuard, ConnectionKey, ConnectionPermit, Held, Pool};
 use parking_lot::Mutex;
 use refrain::auth::Principal;
 use refrain::client::Client;
@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 
 pub(super) struct SharedConnection {
     pub(super) key: ConnectionKey,
-    started: OnceCell<(Client, Slot)>,
+    started: OnceCell<(Client, ConnectionPermit)>,
     state: Mutex<SharedState>,
 }
 
@@ -33,11 +33,11 @@ impl SharedConnection {
 
     pub(super) fn client(&self) -> &Client {
         let started = self.started.get();
-        &started.expect("a lease is returned after the start").0
+        &started.expect("the guard is returned after the start").0
     }
 
-    pub(super) fn slot(&self) -> Option<&Slot> {
-        self.started.get().map(|(_, slot)| slot)
+    pub(super) fn permit(&self) -> Option<&ConnectionPermit> {
+        self.started.get().map(|(_, permit)| permit)
     }
 
     /// Since when it has no users.
@@ -49,7 +49,7 @@ impl SharedConnection {
 
 /// The client of a connection that has no more users.
 pub(super) fn into_client(connection: Arc<SharedConnection>) -> Option<Client> {
-    let (client, _slot) = Arc::into_inner(connection)?.started.into_inner()?;
+    let (client, _permit) = Arc::into_inner(connection)?.started.into_inner()?;
     Some(client)
 }
 
@@ -58,17 +58,17 @@ impl Pool {
         self: &Arc<Self>,
         key: ConnectionKey,
         account: &Principal,
-    ) -> Result<Lease, AcquireError> {
+    ) -> Result<ConnectionGuard, AcquireError> {
         let connection = self.shared(key);
-        let lease = self.lease(Held::Shared(connection.clone()));
+        let guard = ConnectionGuard::new(self.clone(), Held::Shared(connection.clone()));
         let key = &connection.key;
         let started = connection.started.get_or_try_init(async || {
-            let slot = self.retry(|| self.slot(account)).await?;
+            let permit = self.retry(account, || self.permit(account)).await?;
             let client = self.connector.connect(key.support).await?;
-            Ok::<_, AcquireError>((client, slot))
+            Ok::<_, AcquireError>((client, permit))
         });
         started.await?;
-        Ok(lease)
+        Ok(guard)
     }
 
     /// The connection with this key, with one more user.
@@ -88,14 +88,14 @@ impl Pool {
     }
 
     /// Ends one use. A connection that failed or could not be started is removed.
-    pub(super) fn release_shared(&self, connection: &Arc<SharedConnection>, end: LeaseEnd) {
+    pub(super) fn release_shared(&self, connection: &Arc<SharedConnection>, end: CallEnd) {
         let mut state = self.state.lock();
         let mut shared = connection.state.lock();
         shared.users -= 1;
         shared.idle_since = Instant::now();
         let could_not_start = shared.users == 0 && connection.started.get().is_none();
         drop(shared);
-        let is_broken = end == LeaseEnd::Broken && !self.keeps_state();
+        let is_broken = end == CallEnd::Broken && !self.keeps_state();
         if could_not_start || is_broken {
             state
                 .shared

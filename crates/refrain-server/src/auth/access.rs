@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct AccessRules {
     scopes: Vec<String>,
     implied: Vec<(String, Vec<String>)>,
-    metadata: Option<ResourceMetadata>,
+    pub(crate) metadata: Option<ResourceMetadata>,
 }
 
 pub(crate) struct Auth {

@@ -2,6 +2,7 @@
 
 use crate::auth::{HttpUrlError, ScopeError};
 use crate::catalog::TemplateError;
+use crate::http::ServerCardError;
 use refrain_wire::ParamHeaderError;
 
 /// An error of building or changing a server.
@@ -11,7 +12,7 @@ pub enum BuildError {
     /// Two entries of one kind have the same name.
     #[error("{kind} {name:?} is registered twice")]
     Duplicate {
-        /// "tool", "prompt", "resource" or "resource template".
+        /// "tool", "prompt", "resource", "resource template", "skill" or "webhook".
         kind: &'static str,
         /// The name.
         name: String,
@@ -39,6 +40,9 @@ pub enum BuildError {
         /// The tool.
         tool: String,
     },
+    /// A webhook needs a task store.
+    #[error("webhook {0:?} needs a task store: set one with .tasks(..)")]
+    WebhookNeedsTaskStore(String),
     /// The advertised URL is invalid.
     #[error("invalid advertised URL {url:?}: {reason}")]
     Advertise {
@@ -115,7 +119,7 @@ pub enum BuildError {
     ExtensionName(String),
     /// The server declares this extension itself.
     #[error(
-        "extension {0:?} is built in: the server always declares call ids, and tasks with .tasks(..)"
+        "extension {0:?} is built in: the server always declares call ids, tasks with .tasks(..), and skills with .skill(..)"
     )]
     ReservedExtension(&'static str),
     /// The task namespace contains a colon.
@@ -150,6 +154,9 @@ pub enum BuildError {
         /// Why it is invalid.
         reason: HttpUrlError,
     },
+    /// The server card is invalid.
+    #[error("invalid server card: {0}")]
+    ServerCard(#[from] ServerCardError),
     /// A URI template is invalid.
     #[error(transparent)]
     Template(#[from] TemplateError),

@@ -246,11 +246,7 @@ impl Entries {
             let render = || self.render(listing, None, rules);
             return Ok(first.get_or_init(render).clone());
         };
-        let cursor = Cursor::read(listing as usize, cursor).ok_or_else(|| {
-            RpcError::invalid_params(
-                "invalid cursor for this list; request the list again without a cursor",
-            )
-        })?;
+        let cursor = Cursor::parse(listing as usize, cursor)?;
         Ok(self.render(listing, Some(&cursor), rules))
     }
 

@@ -3,6 +3,7 @@
 use crate::builder::BuildError;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use refrain_wire::RpcError;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -100,8 +101,17 @@ impl Cursor {
         URL_SAFE_NO_PAD.encode(format!("{list}.{}.{}", self.number, self.name))
     }
 
+    /// Parses the cursor of a request.
+    pub(crate) fn parse(list: usize, text: &str) -> Result<Self, RpcError> {
+        Self::read(list, text).ok_or_else(|| {
+            RpcError::invalid_params(
+                "invalid cursor for this list; request the list again without a cursor",
+            )
+        })
+    }
+
     /// Parses the text that [`write`](Self::write) returned for the same list.
-    pub(crate) fn read(list: usize, text: &str) -> Option<Self> {
+    fn read(list: usize, text: &str) -> Option<Self> {
         let plain = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         let (_, rest) = plain.split_once('.')?;
         let (number, name) = rest.split_once('.')?;

@@ -4,6 +4,7 @@ use super::builder_macros::{completed, content, entry};
 use super::coerce::TextFields;
 use super::entry::CatalogEntry;
 use super::listed::Listed;
+use super::template::Pattern;
 use crate::handler::Handler;
 use crate::reply::ReadCall;
 use refrain_wire::client::AsSent;
@@ -144,6 +145,20 @@ impl ResourceTemplate {
             (info.uri_template, info.name) = (uri, name);
         });
         self
+    }
+
+    /// The names of the variables. None if the URI template is invalid, which is an error when the template is registered.
+    ///
+    /// ```
+    /// # use refrain::server::ResourceTemplate;
+    /// # async fn read(_: refrain::Cx) -> refrain::Result<&'static str> { Ok("text") }
+    /// let template = ResourceTemplate::new("file:///{+path}{?line}", "file", read);
+    /// assert_eq!(template.variables(), ["path", "line"]);
+    /// ```
+    pub fn variables(&self) -> Vec<String> {
+        let pattern = Pattern::parse(&self.info.uri_template);
+        let names = |pattern: Pattern| pattern.variables().into_iter().map(str::to_owned).collect();
+        pattern.map(names).unwrap_or_default()
     }
 }
 

@@ -79,20 +79,7 @@ impl AllowedHosts {
     }
 
     pub(super) fn check(&self, headers: &Headers<'_>, uri: &Uri) -> Result<(), HostError> {
-        let host = match headers.host.value {
-            Some(host) => Some(host.as_bytes()),
-            None => uri
-                .authority()
-                .map(|authority| authority.as_str().as_bytes()),
-        };
-        if !host.is_some_and(|host| self.contains(host)) || headers.host.repeated {
-            let host = host.map(|host| String::from_utf8_lossy(host).into_owned());
-            return Err(match (host, headers.host.repeated) {
-                (None, _) => HostError::Missing,
-                (Some(_), true) => HostError::Repeated,
-                (Some(host), false) => HostError::Host(host),
-            });
-        }
+        self.check_host(headers, uri)?;
         let Some(origin) = headers.origin.value else {
             return Ok(());
         };
@@ -108,6 +95,25 @@ impl AllowedHosts {
         }
         let origin = String::from_utf8_lossy(origin.as_bytes());
         Err(HostError::Origin(origin.into_owned()))
+    }
+
+    /// Checks the host, but not the origin of a web page.
+    pub(super) fn check_host(&self, headers: &Headers<'_>, uri: &Uri) -> Result<(), HostError> {
+        let host = match headers.host.value {
+            Some(host) => Some(host.as_bytes()),
+            None => uri
+                .authority()
+                .map(|authority| authority.as_str().as_bytes()),
+        };
+        if !host.is_some_and(|host| self.contains(host)) || headers.host.repeated {
+            let host = host.map(|host| String::from_utf8_lossy(host).into_owned());
+            return Err(match (host, headers.host.repeated) {
+                (None, _) => HostError::Missing,
+                (Some(_), true) => HostError::Repeated,
+                (Some(host), false) => HostError::Host(host),
+            });
+        }
+        Ok(())
     }
 }
 

@@ -253,6 +253,11 @@ pub(super) async fn route(
         ("/mcp", PortRoutes::Endpoint(service, _)) => {
             service.handle_with(request, Some(activity), service).await
         }
+        ("/mcp/server-card", PortRoutes::Endpoint(service, _))
+            if service.server.0.server_card.is_some() =>
+        {
+            service.handle_with(request, Some(activity), service).await
+        }
         #[cfg(feature = "metrics")]
         ("/metrics", PortRoutes::Metrics(server, _)) => {
             let mut response = Response::new(Body::full(server.metrics_text().into()));

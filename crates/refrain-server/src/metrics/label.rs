@@ -36,6 +36,10 @@ impl<L: Label> Counts<L> {
         self.0[label.index()].inc();
     }
 
+    pub(crate) fn add_many(&self, label: L, count: u64) {
+        self.0[label.index()].inc_by(count);
+    }
+
     #[cfg(feature = "metrics")]
     pub(super) fn each(&self) -> impl Iterator<Item = (&'static str, &Counter)> {
         L::ALL.iter().map(|label| label.name()).zip(&self.0)
@@ -99,6 +103,19 @@ pub(crate) enum TaskEvent {
     Failed,
     /// The lease was lost: the task was cancelled or claimed by another worker.
     Lost,
+}
+
+/// An event of a delivery to a webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum WebhookEvent {
+    Delivered,
+    /// An attempt failed and will be retried.
+    Retried,
+    /// The last attempt failed.
+    GivenUp,
+    /// Deleted without an attempt: too old, or too many in the outbox.
+    Dropped,
 }
 
 /// An event of a call whose home is memory.
@@ -177,6 +194,8 @@ impl Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NonCall {
     List(Listing),
+    ListSkills,
+    GetSkill,
     Discover,
     Complete,
     Listen,
@@ -192,12 +211,17 @@ impl NonCall {
     /// The request with this method, if legacy sessions have it.
     pub(crate) fn of_legacy(method: &str) -> Option<Self> {
         let request = Self::ALL.iter().copied().find(|it| it.name() == method);
-        request.filter(|it| !matches!(it, Self::Discover | Self::Listen | Self::Task(_)))
+        request.filter(|it| {
+            let is_skills = matches!(it, Self::ListSkills | Self::GetSkill);
+            !is_skills && !matches!(it, Self::Discover | Self::Listen | Self::Task(_))
+        })
     }
 
     fn method(self) -> &'static str {
         match self {
             Self::List(listing) => listing.method(),
+            Self::ListSkills => "skills/list",
+            Self::GetSkill => "skills/get",
             Self::Discover => "server/discover",
             Self::Complete => "completion/complete",
             Self::Listen => "subscriptions/listen",
@@ -234,6 +258,8 @@ labels! {
         Self::List(Listing::Prompts),
         Self::List(Listing::Resources),
         Self::List(Listing::ResourceTemplates),
+        Self::ListSkills,
+        Self::GetSkill,
         Self::Discover,
         Self::Complete,
         Self::Listen,
@@ -249,6 +275,7 @@ labels! {
     RoundLabel: Self::VARIANTS, Into::into;
     Refusal: Self::VARIANTS, Into::into;
     TaskEvent: Self::VARIANTS, Into::into;
+    WebhookEvent: Self::VARIANTS, Into::into;
 }
 
 #[cfg(test)]
@@ -270,6 +297,7 @@ mod tests {
         check::<CallKind>();
         check::<NonCall>();
         check::<TaskEvent>();
+        check::<WebhookEvent>();
         check::<LiveCallEvent>();
         check::<AskKind>();
         check::<OpenError>();

@@ -128,6 +128,8 @@ impl Metrics {
         self.steps.encode(steps)?;
         let help = "Events of tasks on this instance, by event.";
         out.counts("refrain_tasks", help, "event", &self.tasks)?;
+        let help = "Deliveries to webhooks by this instance, by event.";
+        out.counts("refrain_webhooks", help, "event", &self.webhooks)?;
         let help = "Events of live calls on this instance, by event.";
         out.counts("refrain_live", help, "event", &self.live)
     }

@@ -124,15 +124,18 @@ impl Target {
             }
             Self::Prompt(_) => {
                 let members = arguments.as_ref().and_then(Value::as_object);
-                let mut members = members.into_iter().flatten();
-                match members.find(|(_, value)| !value.is_string()) {
-                    None => Ok(arguments),
-                    Some((key, _)) => Err(RpcError::invalid_params(format!(
-                        "arguments[{:?}] of a prompt must be a string",
-                        Excerpt(key)
-                    ))
-                    .into()),
+                let members = members.into_iter().flatten();
+                let invalid = members.filter(|(_, value)| !value.is_string());
+                let invalid: Vec<String> = invalid
+                    .take(MAX_VIOLATIONS)
+                    .map(|(key, _)| format!("{:?}", Excerpt(key)))
+                    .collect();
+                if invalid.is_empty() {
+                    return Ok(arguments);
                 }
+                let invalid = invalid.join(", ");
+                let message = format!("arguments of a prompt must be strings: {invalid}");
+                Err(RpcError::invalid_params(message).into())
             }
             Self::Resource(_) | Self::Template(_) => Ok(arguments),
         }

@@ -2,9 +2,12 @@
 
 use super::target::Target;
 use super::{CallRequest, RoundRejection, Rounds};
-use refrain_wire::{Call, CallKind, Excerpt, RpcError};
+use refrain_wire::{Call, CallKind, Excerpt, RpcError, did_you_mean};
 use serde_json::Value;
 use std::sync::Arc;
+
+/// The number of registered names that an unknown name is compared with.
+const MAX_COMPARED: usize = 1000;
 
 pub(super) struct ResolvedCall<'a> {
     pub(super) rounds: &'a Arc<Rounds>,
@@ -31,10 +34,34 @@ impl<'a> ResolvedCall<'a> {
                 // A caller without the server's scopes must not learn which names exist.
                 let allowed = rounds.auth.allow(&request.caller, &[]);
                 allowed.map_err(RoundRejection::Forbidden)?;
-                Err(unknown.into())
+                Err(with_suggestion(unknown, rounds, &request).into())
             }
         }
     }
+}
+
+/// Adds the similar names that the caller may call.
+fn with_suggestion(mut error: RpcError, rounds: &Rounds, request: &CallRequest<'_>) -> RpcError {
+    let catalog = rounds.catalog.entries();
+    let is_allowed = |scopes: &[String]| rounds.auth.allow(&request.caller, scopes).is_ok();
+    let name = request.call.target.as_ref();
+    let suggestion = match request.call.kind {
+        CallKind::Tool => {
+            let tools = catalog.tools.iter().take(MAX_COMPARED).map(|it| &it.tool);
+            let tools = tools.filter(|tool| is_allowed(&tool.entry.scopes));
+            did_you_mean(name, tools.map(|tool| tool.info.name.as_str()))
+        }
+        CallKind::Prompt => {
+            let prompts = catalog.prompts.iter().take(MAX_COMPARED);
+            let prompts = prompts.filter(|prompt| is_allowed(&prompt.entry.scopes));
+            did_you_mean(name, prompts.map(|prompt| prompt.info.name.as_str()))
+        }
+        CallKind::Resource => None,
+    };
+    if let Some(suggestion) = suggestion {
+        error.message = format!("{}; {suggestion}", error.message).into();
+    }
+    error
 }
 
 fn look_up(rounds: &Rounds, call: &Call<'_>) -> Result<(Target, Option<Value>), RpcError> {

@@ -42,6 +42,9 @@ impl Tasks {
             Next::Fail(_) => TaskEvent::Failed,
         };
         self.services.metrics.tasks.add(event);
+        if let Next::Complete(_) | Next::Fail(_) = next {
+            self.webhooks.task_ended();
+        }
     }
 
     /// The commit that fails a task. The error becomes its status message.
@@ -55,10 +58,10 @@ impl Tasks {
     }
 
     /// The wait before the next attempt: exponential backoff with jitter.
-    fn backoff_before(&self, attempt: u32) -> Duration {
+    pub(super) fn backoff_before(&self, attempt: u32, at_most: Duration) -> Duration {
         let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
         let wait = self.options.retry_after.saturating_mul(doubled);
-        let wait = wait.min(self.options.retry_at_most);
+        let wait = wait.min(at_most);
         let random = u16::from_be_bytes(self.services.random());
         let jitter = f64::from(random) / f64::from(u16::MAX);
         wait.mul_f64(0.5 + jitter / 2.0)
@@ -88,7 +91,9 @@ impl Driver {
                     .tasks
                     .fail(owned, &too_many_attempts(attempt, Some(&reason)));
             }
-            let wait = self.tasks.backoff_before(attempt);
+            let wait = self
+                .tasks
+                .backoff_before(attempt, self.tasks.options.retry_at_most);
             limited_event!(WARN, ?task, attempt, %reason, "task attempt failed");
             return state_change(Next::Retry(wait, reason));
         }

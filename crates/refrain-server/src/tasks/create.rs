@@ -146,10 +146,11 @@ impl Tasks {
             tool: self.namespace.stored_name(&tool.info.name),
             call: self.seal(owned, TaskPart::Call, &call),
             journal: self.seal_journal(owned, snapshot, &tool.version),
-            status_message: flow.take_status(),
+            status_message: flow.take_status().map(|status| status.text),
             ttl: seed.ttl.map_or(longest, |ttl| ttl.min(longest)),
             poll_interval: tool.task.poll_interval.unwrap_or(options.poll_interval),
             claimed: runs_here.then(|| (self.leases.worker.clone(), options.lease)),
+            webhooks: self.endpoint_names(),
             id,
         }
     }

@@ -11,7 +11,9 @@ use crate::catalog::RegisteredTool;
 use crate::metrics::{RunningTaskGuard, TaskEvent};
 use crate::server::Server;
 use crate::timer::Timer;
-use refrain_core::{AfterWrite, End, Event, Flow, PendingWrite, Principal, limited_event};
+use refrain_core::{
+    AfterWrite, End, Event, Flow, PendingWrite, Principal, StatusMessage, limited_event,
+};
 use refrain_store::{Commit, Lease, Next};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -26,6 +28,8 @@ const MIN_STORED_SLEEP: Duration = Duration::from_secs(1);
 const LINGER_TIME: Duration = Duration::from_secs(30);
 /// The minimum time between two commits that change only the status message.
 const STATUS_INTERVAL: Duration = Duration::from_millis(200);
+/// The same for a status message made from progress, which handlers report often.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct RunningTask {
     pub(super) tool: Arc<RegisteredTool>,
@@ -112,6 +116,21 @@ pub(super) struct TaskTimers {
     timer: Timer,
 }
 
+impl TaskTimers {
+    /// Replaces the pending status message. It is committed no later than the replaced one.
+    fn set_status(&mut self, StatusMessage { text, is_progress }: StatusMessage) {
+        let interval = if is_progress {
+            PROGRESS_INTERVAL
+        } else {
+            STATUS_INTERVAL
+        };
+        let soonest = self.status_written.map(|at| at + interval);
+        let due = soonest.unwrap_or_else(Instant::now);
+        let due = self.status.take().map_or(due, |(_, at)| at.min(due));
+        self.status = Some((text, due));
+    }
+}
+
 impl Driver {
     async fn run(&self, mut running: RunningTask) {
         if let Err(LeaseLost) = self.drive(&mut running).await {
@@ -169,7 +188,11 @@ impl Driver {
 
     async fn finish(&self, running: &mut RunningTask, end: End) -> Result<(), LeaseLost> {
         let status = running.timers.status.take().map(|status| status.0);
-        let status = running.flow.take_status().or(status);
+        let status = running
+            .flow
+            .take_status()
+            .map(|status| status.text)
+            .or(status);
         let mut commit = self.final_commit(running, end);
         // A result has its own status message, not that of an earlier step.
         let status = match commit.next {
@@ -192,10 +215,8 @@ impl Driver {
                 return Poll::Ready(DriverTurn::RenewLease);
             }
             let polled = running.flow.poll(cx);
-            if let Some(message) = running.flow.take_status() {
-                let soonest = running.timers.status_written.map(|at| at + STATUS_INTERVAL);
-                let at = soonest.unwrap_or_else(Instant::now);
-                running.timers.status = Some((message, at));
+            if let Some(status) = running.flow.take_status() {
+                running.timers.set_status(status);
             }
             match polled {
                 Poll::Ready(event) => Poll::Ready(DriverTurn::Event(Box::new(event))),

@@ -52,6 +52,10 @@ pub struct TaskOptions {
     /// key ring must keep its keys as long as tasks live. Unencrypted data is rejected, so start with an empty store. Status
     /// messages and keys of asks are not encrypted. Default `false`.
     pub seal: bool,
+    /// How long after the end of a task its delivery to a webhook is tried. Default three days.
+    pub webhook_age: Duration,
+    /// Maximum number of deliveries in the outbox. The oldest ones over it are dropped. Default 100,000.
+    pub webhook_rows: usize,
 }
 
 impl TaskOptions {
@@ -108,6 +112,8 @@ impl Default for TaskOptions {
             waiting: 1024,
             waiting_each: 128,
             seal: false,
+            webhook_age: Duration::from_secs(3 * 24 * 3600),
+            webhook_rows: 100_000,
         }
     }
 }

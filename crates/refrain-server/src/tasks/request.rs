@@ -140,7 +140,11 @@ impl Tasks {
                 // Without valid answers there is nothing to write, and the task existed a moment ago.
                 answers.is_empty() || self.store.answer(id, owner, answers).await?
             }
-            TaskMethod::Cancel => self.store.cancel(id, owner).await?,
+            TaskMethod::Cancel => {
+                let exists = self.store.cancel(id, owner).await?;
+                self.webhooks.task_ended();
+                exists
+            }
         };
         if !exists {
             return Err(TaskError::Unknown);

@@ -1,7 +1,7 @@
 //! Workers: claim due tasks, renew leases, delete expired records.
 
 use super::Tasks;
-use crate::metrics::TaskEvent;
+use crate::metrics::{TaskEvent, WebhookEvent};
 use crate::server::Server;
 use crate::timer::within;
 use refrain_store::{Claim, Hint, Lease, TaskId};
@@ -31,7 +31,13 @@ impl Tasks {
             shutdown.await;
             stop.send_replace(true);
         };
-        tokio::join!(shutdown, self.claim(stopped.clone()), sweep(self, stopped));
+        let deliver = self.deliver(&stopped);
+        tokio::join!(
+            shutdown,
+            self.claim(stopped.clone()),
+            deliver,
+            sweep(self, stopped.clone())
+        );
         server.start_draining();
         self.hand_on().await;
     }
@@ -212,8 +218,27 @@ async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
             }
             Err(error) => tracing::warn!(%error, "failed to delete expired records"),
         }
+        trim_outbox(tasks).await;
         // Completes early when the worker stops.
         let _ = within(tasks.options.sweep, stopped.changed()).await;
+    }
+}
+
+/// Drops deliveries over the limits. Those of endpoints that no instance has any more are dropped here, too.
+async fn trim_outbox(tasks: &Tasks) {
+    let options = &tasks.options;
+    let (age, rows) = (options.webhook_age, options.webhook_rows);
+    match tasks.store.trim_outbox(age, rows, SWEEP_BATCH).await {
+        Ok(0) => {}
+        Ok(dropped) => {
+            tracing::warn!(dropped, "webhook deliveries dropped: too old, or too many");
+            tasks
+                .services
+                .metrics
+                .webhooks
+                .add_many(WebhookEvent::Dropped, dropped);
+        }
+        Err(error) => tracing::warn!(%error, "failed to delete old webhook deliveries"),
     }
 }
 

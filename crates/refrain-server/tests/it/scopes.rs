@@ -114,6 +114,22 @@ async fn prompts_and_resources_require_their_scopes() {
 }
 
 #[tokio::test]
+async fn suggestion_names_only_tools_that_the_caller_may_call() {
+    let instance = start(builder()).await;
+    for (caller, expected) in [
+        (ALICE, "Unknown tool: wriite; did you mean \"write\"?"),
+        (BOB, "Unknown tool: wriite"),
+    ] {
+        let misspelt = Request::tool("wriite", json!({})).bearer(caller);
+        let message = instance.send(&misspelt).await.error(200, -32602);
+        assert_eq!(message, expected);
+    }
+    let misspelt = Request::tool("raed", json!({})).bearer(BOB);
+    let message = instance.send(&misspelt).await.error(200, -32602);
+    assert_eq!(message, "Unknown tool: raed; did you mean \"read\"?");
+}
+
+#[tokio::test]
 async fn scopes_of_the_server_are_required_for_every_request() {
     let instance = start(builder().scopes(["use"])).await;
     let anonymous = instance.send(&Request::tool("read", json!({}))).await;

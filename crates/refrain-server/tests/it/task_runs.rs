@@ -552,6 +552,30 @@ async fn status_message_is_published() {
 }
 
 #[tokio::test]
+async fn progress_of_a_task_becomes_its_status_message() {
+    async fn work(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+        // The first message is written at once. The others share the next write.
+        for page in 1..=500 {
+            cx.progress(f64::from(page), Some(500.0), "reading pages");
+            tokio::task::yield_now().await;
+        }
+        signals.pass().await;
+        Ok("read".into())
+    }
+    let store = MemoryStore::new();
+    let (server, signals, _received) = server_with_signals(&store, eager());
+    let instance = start(server.tool(Tool::new("work", work).task())).await;
+    let id = start_task(&instance, &call("work")).await;
+    let last = "reading pages (500 of 500)";
+    wait_until(&instance, &id, |task| task["statusMessage"] == last).await;
+    let revision = stored_task(&store, &id).await.revision;
+    assert!(revision < 20, "500 reports made {revision} writes");
+    signals.open();
+    let task = wait_for_status(&instance, &id, "completed").await;
+    assert_eq!(task.get("statusMessage"), None, "{task}");
+}
+
+#[tokio::test]
 async fn interim_status_message_is_dropped_at_the_end() {
     async fn fill_in(cx: Cx) -> Result<String> {
         cx.status("waiting for a name");

@@ -1,8 +1,8 @@
 //! A store with helpers for the checks. Failed operations panic.
 
 use crate::{
-    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, LogKey, NewTask, Next,
-    RecordState, Retention, Store, StoreError, StoredTask, SweepCounts, TaskId, TaskRow,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, LogKey, NewTask,
+    Next, RecordState, Retention, Store, StoreError, StoredTask, SweepCounts, TaskId, TaskRow,
 };
 use refrain_core::{FlowId, Principal, Source, SystemSource};
 use std::collections::HashSet;
@@ -91,6 +91,7 @@ pub(super) fn new() -> NewTask {
         ttl: HOUR,
         poll_interval: Duration::from_millis(500),
         claimed: None,
+        webhooks: Vec::new(),
     }
 }
 
@@ -121,6 +122,11 @@ impl NewTask {
 
     pub(super) fn ttl(self, ttl: Duration) -> Self {
         Self { ttl, ..self }
+    }
+
+    pub(super) fn webhooks(self, endpoints: &[&str]) -> Self {
+        let webhooks = keys(endpoints);
+        Self { webhooks, ..self }
     }
 
     pub(super) fn claimed(self, worker: &str, lease: Duration) -> Self {
@@ -372,6 +378,17 @@ impl Subject {
 
     pub(super) async fn sweep(&self, keep: Duration, most: usize) -> SweepCounts {
         self.0.sweep(keep, most).await.expect("no error")
+    }
+
+    /// Claims deliveries for an hour.
+    pub(super) async fn deliveries(&self, endpoint: &str) -> Vec<Delivery> {
+        let claimed = self.0.claim_deliveries(endpoint, HOUR, 100).await;
+        claimed.expect("no error")
+    }
+
+    pub(super) async fn trim(&self, age: Duration, rows: usize) -> u64 {
+        let trimmed = self.0.trim_outbox(age, rows, 100).await;
+        trimmed.expect("no error")
     }
 
     /// Runs `work` eight times concurrently.

@@ -23,6 +23,7 @@ pub(super) struct MemoryTask {
     ttl: Duration,
     pub(super) ended: Option<SystemTime>,
     pub(super) fence: u64,
+    pub(super) webhooks: Vec<String>,
     /// In the order of their publication.
     asks: Vec<MemoryAsk>,
 }
@@ -92,6 +93,7 @@ impl MemoryTask {
             ttl: bounded(new.ttl),
             ended: None,
             fence: u64::from(claims),
+            webhooks: new.webhooks,
             asks: Vec::new(),
         }
     }

@@ -9,8 +9,8 @@ macro_rules! impl_store {
         use crate::sql::{self, column, run};
         use crate::store::{StoreFuture, TaskStore};
         use crate::task::{
-            Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask,
-            Next, StoredTask, SweepCounts, TaskId, TaskRow,
+            Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, ListTasks,
+            NewTask, Next, StoredTask, SweepCounts, TaskId, TaskRow,
         };
         use refrain_core::{LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention};
         use std::collections::HashSet;
@@ -121,6 +121,7 @@ macro_rules! impl_store {
                     };
                     let quota = *self.quota.lock();
                     let size = new.call.len() + new.journal.len();
+                    let endpoints = new.webhooks.iter().map(|name| text::encode(name));
                     let insert = sqlx::query_as(tasks::INSERT)
                         .bind(new.id.as_str())
                         .bind(&new.flow.as_bytes()[..])
@@ -137,7 +138,8 @@ macro_rules! impl_store {
                         .bind(column(quota.tasks))
                         .bind(column(quota.bytes))
                         .bind(column(quota.total_for(new.owner.id().is_none())))
-                        .bind(&account);
+                        .bind(&account)
+                        .bind(sql::endpoint_list(endpoints));
                     let Some(created) = self.insert(&new, insert, size).await? else {
                         let get = sqlx::query_as(sql::GET_EXISTING)
                             .bind(&owner)
@@ -290,6 +292,43 @@ macro_rules! impl_store {
 
             fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
                 run(self.sweep_all(micros(keep), column(most)))
+            }
+
+            fn claim_deliveries<'a>(
+                &'a self,
+                endpoint: &'a str,
+                lease: Duration,
+                most: usize,
+            ) -> StoreFuture<'a, Vec<Delivery>> {
+                run(async move {
+                    let claimed = self.claim_outbox(endpoint, micros(lease), column(most));
+                    sql::deliveries(endpoint, claimed.await?, text::decode)
+                })
+            }
+
+            fn finish_delivery<'a>(
+                &'a self,
+                delivery: &'a Delivery,
+                retry: Option<Duration>,
+            ) -> StoreFuture<'a, ()> {
+                run(async move {
+                    let endpoint = text::encode(&delivery.endpoint);
+                    let finish = match retry {
+                        Some(wait) => sqlx::query(outbox::RETRY)
+                            .bind(endpoint)
+                            .bind(&delivery.id)
+                            .bind(i64::from(delivery.attempt))
+                            .bind(tasks::until(wait)),
+                        None => sqlx::query(sql::DELETE_DELIVERY)
+                            .bind(endpoint)
+                            .bind(&delivery.id),
+                    };
+                    self.execute(finish, 0).await.map(drop)
+                })
+            }
+
+            fn trim_outbox(&self, age: Duration, rows: usize, most: usize) -> StoreFuture<'_, u64> {
+                run(self.trim_deliveries(micros(age), column(rows), column(most)))
             }
 
             fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {

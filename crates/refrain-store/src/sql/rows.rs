@@ -222,7 +222,7 @@ pub(crate) fn lease((id, fence): (String, i64)) -> Lease {
     }
 }
 
-fn system_time(micros: i64) -> SystemTime {
+pub(super) fn system_time(micros: i64) -> SystemTime {
     UNIX_EPOCH + duration(micros)
 }
 
@@ -230,7 +230,7 @@ fn principal(owner: Option<String>) -> Principal {
     owner.map_or_else(Principal::anonymous, Principal::new)
 }
 
-fn attempts(attempts: i64) -> u32 {
+pub(super) fn attempts(attempts: i64) -> u32 {
     u32::try_from(attempts).unwrap_or(u32::MAX)
 }
 

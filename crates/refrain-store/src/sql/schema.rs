@@ -119,6 +119,20 @@ END;
     };
 }
 
+/// Adds a delivery for each endpoint of a task that has ended.
+macro_rules! add_deliveries {
+    ($endpoints:literal) => {
+        concat!(
+            "INSERT INTO refrain_outbox (endpoint, id, task, tool, status, created, ended, due, attempts)
+    SELECT w.value, NEW.id || '_' || NEW.revision, NEW.id, NEW.tool, NEW.status, NEW.created, NEW.ended, NEW.ended, 0
+    FROM ",
+            $endpoints,
+            " AS w WHERE true
+    ON CONFLICT DO NOTHING;"
+        )
+    };
+}
+
 /// The migrations, in the order of their versions. Never change a released migration; append a new one.
 ///
 /// Journals change often. The fill factor, and the absence of indexes on columns that change with them, keep an update on
@@ -236,6 +250,40 @@ DROP TRIGGER refrain_count_new_task;
 DROP TRIGGER refrain_count_task;
 DROP TRIGGER refrain_count_old_task;
 ", sqlite_count_task!("coalesce(OLD.account, OLD.owner)", "coalesce(NEW.account, NEW.owner)")),
+}, Migration {
+    tables: "
+ALTER TABLE refrain_tasks ADD COLUMN webhooks TEXT;
+CREATE TABLE refrain_outbox (
+    endpoint TEXT   COLLATE \"C\" NOT NULL,
+    id       TEXT   COLLATE \"C\" NOT NULL,
+    task     TEXT   COLLATE \"C\" NOT NULL,
+    tool     TEXT   COLLATE \"C\" NOT NULL,
+    status   TEXT   COLLATE \"C\" NOT NULL,
+    created  BIGINT NOT NULL,
+    ended    BIGINT NOT NULL,
+    due      BIGINT NOT NULL,
+    attempts BIGINT NOT NULL,
+    PRIMARY KEY (endpoint, id)
+);
+CREATE INDEX refrain_outbox_due ON refrain_outbox (endpoint, due);
+CREATE INDEX refrain_outbox_ended ON refrain_outbox (ended);
+",
+    postgres: concat!("
+CREATE FUNCTION refrain_add_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    ", add_deliveries!("json_array_elements_text(NEW.webhooks::json)"), "
+    RETURN NULL;
+END $$;
+CREATE TRIGGER refrain_add_deliveries AFTER UPDATE OF ended ON refrain_tasks FOR EACH ROW
+    WHEN (OLD.ended IS NULL AND NEW.ended IS NOT NULL AND NEW.webhooks IS NOT NULL)
+    EXECUTE FUNCTION refrain_add_deliveries();
+"),
+    sqlite: concat!("
+CREATE TRIGGER refrain_add_deliveries AFTER UPDATE OF ended ON refrain_tasks
+WHEN OLD.ended IS NULL AND NEW.ended IS NOT NULL AND NEW.webhooks IS NOT NULL BEGIN
+    ", add_deliveries!("json_each(NEW.webhooks)"), "
+END;
+"),
 }];
 
 /// Triggers that keep the usage of the owner `'=' || owner`, and of all owners, `'*'`. It is the sum over the slots; each

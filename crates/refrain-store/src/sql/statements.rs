@@ -128,17 +128,17 @@ macro_rules! commit_allowed {
 }
 
 /// Inserts a task at the time `$now`, within the quota. The parameters from `$1`: id, flow, owner, tool, call, journal,
-/// message, TTL, poll interval, lease, worker, size, the limits of tasks, bytes and all bytes, and the account.
+/// message, TTL, poll interval, lease, worker, size, the limits of tasks, bytes and all bytes, the account, and the webhooks.
 macro_rules! insert_task {
     ($now:expr, $greatest:literal) => {
         concat!(
             "INSERT INTO refrain_tasks
                 (id, flow, owner, tool, call, journal, status, status_message, created, updated, ttl,
-                 poll_interval, expires, due, worker, fence, attempts, revision, last_commit, open, unread, turn, account)
+                 poll_interval, expires, due, worker, fence, attempts, revision, last_commit, open, unread, turn, account, webhooks)
             SELECT $1, $2, $3, $4, $5, $6, 'working', $7, ", $now, ", ", $now, ", $8,
                  $9, ", $now, " + $8, ", $now, " + $10, $11, CASE WHEN $11 IS NULL THEN 0 ELSE 1 END,
                  CASE WHEN $11 IS NULL THEN 0 ELSE 1 END, 1, 0, 0, 0,
-                 CASE WHEN $11 IS NULL THEN ", next_turn!("$16", $greatest), " END, $16
+                 CASE WHEN $11 IS NULL THEN ", next_turn!("$16", $greatest), " END, $16, $17
             WHERE coalesce((SELECT sum(u.tasks) FROM refrain_usage u WHERE u.owner = '=' || coalesce($16, '')), 0) < $13
                 AND ", within_quota!("$16", "$12", "$14", "$15"), "
             ON CONFLICT DO NOTHING"

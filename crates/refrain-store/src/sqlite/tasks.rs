@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The maximum number of tasks of one claim.
 const MAX_CLAIM: i64 = 1000;
 
-pub(super) const INSERT: &str = concat!(insert_task!("$17", "max"), " RETURNING created");
+pub(super) const INSERT: &str = concat!(insert_task!("$18", "max"), " RETURNING created");
 
 const CANCEL: &str = concat!(
     "UPDATE refrain_tasks ",

@@ -13,6 +13,8 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
 /// Statements that undo the migrations after version 2, apart from triggers and the deletion of the session notes.
 pub(crate) const UNDO_MIGRATIONS: &[&str] = &[
+    "DROP TABLE refrain_outbox",
+    "ALTER TABLE refrain_tasks DROP COLUMN webhooks",
     "DROP TABLE refrain_usage",
     "ALTER TABLE refrain_tasks DROP COLUMN extra",
     "ALTER TABLE refrain_tokens DROP COLUMN owner",
@@ -39,6 +41,7 @@ pub(crate) fn new_task(id: u8) -> NewTask {
         ttl: HOUR,
         poll_interval: Duration::from_secs(1),
         claimed: None,
+        webhooks: Vec::new(),
     }
 }
 
@@ -92,7 +95,7 @@ pub(crate) fn assert_newer_schema(error: &OpenStoreError) {
     let OpenStoreError::Newer { found, known } = error else {
         panic!("{error:?}");
     };
-    assert_eq!((*found, *known), (99, 6));
+    assert_eq!((*found, *known), (99, 7));
     assert!(error.to_string().contains("version 99"), "{error}");
 }
 

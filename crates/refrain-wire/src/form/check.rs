@@ -1,7 +1,11 @@
 //! Validation of a submitted form.
 
 use super::{Choice, Field, FieldKind, Format};
+use crate::Excerpt;
 use serde_json::Value;
+
+/// The number of invalid fields that an error message names.
+const MAX_LISTED: usize = 10;
 
 /// Invalid content of a form.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -9,14 +13,19 @@ pub enum ContentError {
     /// The content is not an object.
     #[error("the content must be an object")]
     NotAnObject,
-    /// The value of a field is invalid.
-    #[error("{name} {source}")]
-    Field {
-        /// The name of the field.
-        name: String,
-        /// The error.
-        source: FieldError,
-    },
+    /// The values of these fields are invalid.
+    #[error("{}", listed(.0))]
+    Fields(Vec<InvalidField>),
+}
+
+/// A field whose value is invalid.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{name} {source}")]
+pub struct InvalidField {
+    /// The name of the field.
+    pub name: String,
+    /// The error.
+    pub source: FieldError,
 }
 
 /// An invalid value of a field.
@@ -61,13 +70,28 @@ pub enum FieldError {
 
 pub(super) fn check(fields: &[Field], content: &Value) -> Result<(), ContentError> {
     let content = content.as_object().ok_or(ContentError::NotAnObject)?;
-    fields.iter().try_for_each(|field| {
+    let invalid = fields.iter().filter_map(|field| {
         let value = content.get(field.name.as_ref()).unwrap_or(&Value::Null);
-        check_field(field, value).map_err(|source| ContentError::Field {
-            name: field.name.to_string(),
-            source,
-        })
-    })
+        let source = check_field(field, value).err()?;
+        let name = field.name.to_string();
+        Some(InvalidField { name, source })
+    });
+    let invalid: Vec<InvalidField> = invalid.collect();
+    match invalid.is_empty() {
+        true => Ok(()),
+        false => Err(ContentError::Fields(invalid)),
+    }
+}
+
+/// The errors in one line, shortened after [`MAX_LISTED`] fields.
+fn listed(invalid: &[InvalidField]) -> String {
+    let shown = invalid.iter().take(MAX_LISTED);
+    let shown: Vec<String> = shown.map(|field| Excerpt(field).to_string()).collect();
+    let mut listed = shown.join("; ");
+    if let Some(more @ 1..) = invalid.len().checked_sub(MAX_LISTED) {
+        listed.push_str(&format!("; and {more} more"));
+    }
+    listed
 }
 
 /// Validates the value of one field. Null is an empty field.

@@ -377,3 +377,22 @@ fn single_field_is_validated() {
     assert_eq!(name.check(&Value::Null), Err(FieldError::Required));
     assert_eq!(name.optional().check(&Value::Null), Ok(()));
 }
+
+#[test]
+fn all_invalid_fields_are_named() {
+    let fields = |count: usize| (0..count).map(|n| Field::integer(format!("f{n}")));
+    let error = |count: usize, content: Value| {
+        let error = Form::new(fields(count)).check(&content);
+        error.unwrap_err().to_string()
+    };
+    assert_eq!(
+        error(2, json!({"f0": "x", "f1": 1})),
+        "f0 must be a whole number"
+    );
+    assert_eq!(
+        error(3, json!({"f0": "x", "f2": 1.5})),
+        "f0 must be a whole number; f1 is required; f2 must be a whole number"
+    );
+    let many = error(12, json!({}));
+    assert!(many.ends_with("; f9 is required; and 2 more"), "{many}");
+}

@@ -8,13 +8,15 @@ use crate::client::sanitize::one_line;
 use crate::client::saved_call::SavedCall;
 use crate::client::stderr;
 use crate::client::unanswered::{MissingAnswer, quoted, unanswered_asks};
-use refrain_client::{Error, ErrorKind, PendingCall};
-use refrain_wire::{CallKind, ErrorCode};
+use refrain_client::{Asker, Error, ErrorKind, PendingCall};
+use refrain_wire::{CallKind, ErrorCode, did_you_mean};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const CANCEL_TIME: Duration = Duration::from_secs(5);
+/// How long a list may take whose names are compared with an unknown one.
+const LIST_TIME: Duration = Duration::from_secs(5);
 
 /// How a call can be continued.
 pub(super) enum Continuation<'a> {
@@ -29,7 +31,7 @@ impl ServerConnection {
     pub(super) async fn interrupted(
         &self,
         error: Error,
-        kind: CallKind,
+        asker: &Asker,
         is_own: bool,
     ) -> CommandError {
         let mut report = match &error.kind {
@@ -64,8 +66,8 @@ impl ServerConnection {
         let Some(pending) = &error.pending else {
             return match error.kind {
                 ErrorKind::Unanswered(_) => report.note("the task was cancelled"),
-                rejected if is_own && is_invalid_params(&rejected) => {
-                    self.with_list_hint(report, kind)
+                rejected if is_own && may_be_unknown_name(&rejected) => {
+                    self.with_list_hint(report, asker).await
                 }
                 _ => report,
             };
@@ -248,9 +250,20 @@ impl ServerConnection {
             .hint(format!("wait for it with\n  {command}"))
     }
 
-    /// Adds the command that lists the tools, prompts or resources of the server.
-    pub(super) fn with_list_hint(&self, report: CommandError, kind: CallKind) -> CommandError {
-        let (list, content) = match kind {
+    /// Adds similar names, and the command that lists the tools, prompts or resources of the server.
+    pub(super) async fn with_list_hint(
+        &self,
+        mut report: CommandError,
+        asker: &Asker,
+    ) -> CommandError {
+        // The server may have made a suggestion.
+        if !report.message.contains("did you mean") {
+            let suggestion = tokio::time::timeout(LIST_TIME, self.suggestion(asker)).await;
+            if let Ok(Some(suggestion)) = suggestion {
+                report = report.hint(suggestion);
+            }
+        }
+        let (list, content) = match asker.kind {
             CallKind::Tool => ("tools", "the tools and their arguments"),
             CallKind::Prompt => ("prompts", "the prompts and their arguments"),
             CallKind::Resource => ("resources", "the resources"),
@@ -260,6 +273,32 @@ impl ServerConnection {
             ServerTarget::Command(_) => self.with_command(list),
         };
         report.hint(format!("`{command}` lists {content}"))
+    }
+
+    /// The question whether a similar name was meant, if the server does not list the name.
+    async fn suggestion(&self, asker: &Asker) -> Option<String> {
+        let client = &self.client;
+        let names: Vec<String> = match asker.kind {
+            CallKind::Tool => {
+                let tools = client.tools().await.ok()?;
+                tools.iter().map(|tool| tool.name.clone()).collect()
+            }
+            CallKind::Prompt => {
+                let prompts = client.prompts().await.ok()?;
+                prompts.iter().map(|prompt| prompt.name.clone()).collect()
+            }
+            CallKind::Resource => {
+                let resources = client.resources().await.ok()?;
+                resources
+                    .iter()
+                    .map(|resource| resource.uri.clone())
+                    .collect()
+            }
+        };
+        match names.contains(&asker.target) {
+            true => None,
+            false => did_you_mean(&asker.target, names.iter().map(String::as_str)),
+        }
     }
 
     /// The command that resumes a saved call on this server. The file contains the protocol and the address, but
@@ -363,4 +402,11 @@ fn is_about_state(kind: &ErrorKind) -> bool {
 fn is_invalid_params(kind: &ErrorKind) -> bool {
     let invalid_params = i64::from(ErrorCode::InvalidParams.as_i32());
     matches!(kind, ErrorKind::Rpc(failure) if failure.code == invalid_params)
+}
+
+/// Whether the server may not know the tool, prompt or resource. Legacy revisions have a code for unknown resources.
+fn may_be_unknown_name(kind: &ErrorKind) -> bool {
+    const NOT_FOUND: i64 = -32002;
+    let is_not_found = matches!(kind, ErrorKind::Rpc(failure) if failure.code == NOT_FOUND);
+    is_not_found || is_invalid_params(kind)
 }

@@ -314,6 +314,11 @@ async fn rejected_call_reports_the_reason() {
     let output = run(["call", &url, "nope", "--json"]).await;
     assert_eq!(output.code, 1);
     assert_eq!(json(&output)["error"]["code"], -32602);
+    // Similar names are suggested, by the server.
+    let output = run(["call", &url, "ecko"]).await;
+    let suggestion = "Unknown tool: ecko; did you mean \"echo\"? (-32602)";
+    assert_says(&output, 1, &[suggestion]);
+    assert_eq!(output.err.matches("did you mean").count(), 1, "{output:?}");
     // Arguments that violate the schema are reported in the result.
     let output = run(["call", &url, "sum", "to=0"]).await;
     assert_says(&output, 1, &["the tool sum reported an error"]);
@@ -328,7 +333,7 @@ async fn access_tokens_come_from_a_file_or_the_environment() {
     let instance = Serve::new().tokens(&tokens).start().await;
     let url = instance.url();
     let right = files.write("right", &format!("{SECRET}\n"));
-    let wrong = files.write("wrong", "secret-of-nobody\n");
+    let wrong = files.write("wrong", "unknown-secret-1\n");
     let broken = files.write("broken", "two words\n");
     let call = ["call", &url, "echo", "text=x", "--trace=9"];
 
@@ -338,7 +343,7 @@ async fn access_tokens_come_from_a_file_or_the_environment() {
         5,
         &[
             "error: the server requires an access token\n",
-            "hint: put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN\n",
+            "hint: log in with `refrain login URL` if the server uses OAuth, or put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN\n",
         ],
     );
     let file = |path: &std::path::Path| path.display().to_string();
@@ -348,7 +353,7 @@ async fn access_tokens_come_from_a_file_or_the_environment() {
         "hint: get a new token, and put it into the file of --bearer-file or into $REFRAIN_TOKEN\n",
     ];
     assert_says(&output, 5, &rejected);
-    assert!(!output.err.contains("secret-of-nobody"), "{output:?}");
+    assert!(!output.err.contains("unknown-secret-1"), "{output:?}");
     let output = run([&call[..], &["--bearer-file", &file(&broken)]].concat()).await;
     assert_says(&output, 2, &["visible ASCII"]);
     let output = run([&call[..], &["--bearer-file", "/nowhere"]].concat()).await;
@@ -405,7 +410,7 @@ async fn usage_shows_the_url_and_stdio_apart() {
         (&["prompts"], ""),
         (&["resources"], ""),
         (&["discover"], ""),
-        (&["task", "get"], " ID"),
+        (&["task", "show"], " ID"),
         (&["task", "watch"], " ID"),
         (&["task", "cancel"], " ID"),
     ] {

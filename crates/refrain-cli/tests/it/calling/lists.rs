@@ -207,6 +207,10 @@ async fn resources_are_listed_with_templates_and_read() {
     assert_eq!(json(&output)["contents"][0]["text"], "Notes of Ada");
     let output = run(["read", &url, "other://thing"]).await;
     assert_says(&output, 1, &["unknown resource"]);
+    assert!(!output.err.contains("did you mean"), "{output:?}");
+    // The command compares the name with the server's list.
+    let output = run(["read", &url, "notes:/mine"]).await;
+    assert_says(&output, 1, &["hint: did you mean \"notes://mine\"?"]);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod dialects;
 mod dying_servers;
 mod failures;
 mod lists;
+mod login;
 mod repeats;
 mod saved;
 mod stdio;

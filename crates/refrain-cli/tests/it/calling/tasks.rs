@@ -2,9 +2,17 @@
 
 use super::{assert_prints, assert_says, json};
 use crate::support::tasks::{eager, shared};
-use crate::support::{Files, Instance, Serve, run, within};
+use crate::support::terminal::Terminal;
+use crate::support::{Files, Instance, Serve, program, run, serve_forever, within};
+use refrain::prelude::*;
+use refrain::store::MemoryStore;
+use refrain::task::TaskOptions;
+use refrain_testkit::net::process::Log;
 use serde_json::json;
+use std::process::Stdio;
+use std::sync::Arc;
 use tokio::io::AsyncReadExt;
+use tokio::sync::Semaphore;
 
 async fn start(files: &Files) -> Instance {
     let (store, eager) = (shared(files), eager(files));
@@ -46,12 +54,12 @@ async fn task_is_shown_watched_and_cancelled_by_id() {
     let url = instance.url();
     let id = create_asking_task(&url).await;
 
-    let output = run(["task", "get", &url, &id]).await;
+    let output = run(["task", "show", &url, &id]).await;
     assert_eq!(output.code, 0, "{output:?}");
     for part in [&id, "input_required", "echo_input"] {
         assert!(output.out.contains(part), "{output:?}");
     }
-    let output = run(["task", "get", &url, &id, "--json"]).await;
+    let output = run(["task", "show", &url, &id, "--json"]).await;
     assert_eq!(json(&output)["status"], "input_required");
     assert_eq!(json(&output)["asks"], json!(["echo_input"]));
 
@@ -60,7 +68,7 @@ async fn task_is_shown_watched_and_cancelled_by_id() {
     let answer = ["--answer", r#"echo_input={"input": "hey"}"#];
     let output = run([&["task", "watch", &url, &id][..], &answer].concat()).await;
     assert_prints(&output, "Echo: hey\n");
-    let output = run(["task", "get", &url, &id]).await;
+    let output = run(["task", "show", &url, &id]).await;
     assert!(output.out.contains("completed"), "{output:?}");
     assert!(output.out.ends_with("\n\nEcho: hey\n"), "{output:?}");
 
@@ -101,14 +109,11 @@ async fn interrupt_cancels_an_unsaved_task() {
     let instance = start(&files).await;
     let url = instance.url();
     let long = ["call", &url, "echo_task", "text=x", "pause_ms=60000"];
-    let mut command = crate::support::program();
+    let mut command = program();
+    command.args(long).arg("--trace").stdin(Stdio::null());
     command
-        .args(long)
-        .arg("--trace")
-        .stdin(std::process::Stdio::null());
-    command
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .kill_on_drop(true);
     let mut child = command.spawn().expect("the binary starts");
     // Wait until it polls the task, so that it knows the id.
@@ -128,7 +133,7 @@ async fn interrupt_cancels_an_unsaved_task() {
     let listed = |status: &'static str| {
         let store = crate::support::sqlite(&shared(&files));
         let args = [
-            "tasks", "list", "--json", "--status", status, "--store", &store,
+            "store", "tasks", "list", "--json", "--status", status, "--store", &store,
         ];
         let output = crate::support::refrain(args);
         let rows: Vec<serde_json::Value> = serde_json::from_str(&output.out).unwrap_or_default();
@@ -150,4 +155,89 @@ async fn interrupt_cancels_an_unsaved_task() {
     let output = crate::support::Output::from(output);
     assert_says(&output, 130, &["interrupted", "was cancelled"]);
     assert_eq!(listed("cancelled"), 1);
+}
+
+/// A task that reports what it does, and continues when the test adds a permit.
+async fn copy(cx: Cx, gate: State<Arc<Semaphore>>) -> Result<String> {
+    cx.status("opening the disk");
+    let _ = gate.acquire().await.map(|permit| permit.forget());
+    cx.progress(1.0, Some(2.0), "copying");
+    let _ = gate.acquire().await.map(|permit| permit.forget());
+    Ok("copied".to_owned())
+}
+
+async fn serve_copy() -> (String, Arc<Semaphore>) {
+    let gate = Arc::new(Semaphore::new(0));
+    let builder = Server::builder("disks", "1")
+        .state(Arc::clone(&gate))
+        .tool(Tool::new("copy", copy).task())
+        .tasks(Arc::new(MemoryStore::new()), TaskOptions::default());
+    (serve_forever(builder).await, gate)
+}
+
+#[tokio::test]
+async fn running_task_is_reported_in_lines() {
+    let (url, gate) = serve_copy().await;
+    let mut command = program();
+    command
+        .args(["call", &url, "copy"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command.spawn().expect("the binary starts");
+    let log = Log::default();
+    log.read(child.stderr.take().expect("stderr is a pipe"));
+    let line = log.wait_for(" working: opening the disk", 1).await;
+    let id = line
+        .split(' ')
+        .nth(1)
+        .expect("the id of the task")
+        .to_owned();
+    gate.add_permits(1);
+    log.wait_for(&format!("task {id} working: copying (1 of 2)"), 1)
+        .await;
+
+    // Nothing but JSON is printed for a program.
+    let watch = ["task", "watch", &url, &id, "--json"];
+    let (watched, ()) = tokio::join!(run(watch), async { gate.add_permits(1) });
+    assert_eq!((watched.code, &*watched.err), (0, ""), "{watched:?}");
+    assert_eq!(json(&watched)["content"][0]["text"], "copied");
+    let output = within("the end", child.wait_with_output()).await;
+    let output = output.expect("the process can be waited for");
+    assert_eq!(output.stdout, b"copied\n");
+    // One line for each state; the first may precede the status message.
+    let mut lines = log.lines();
+    lines.dedup();
+    assert_eq!(lines, log.lines());
+    assert!(lines.len() <= 3, "{lines:?}");
+}
+
+#[tokio::test]
+async fn running_task_has_a_spinner_on_a_terminal() {
+    let (url, gate) = serve_copy().await;
+    let mut terminal = Terminal::open();
+    let mut command = program();
+    command
+        .args(["call", &url, "copy"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(terminal.theirs())
+        .kill_on_drop(true);
+    let child = command.spawn().expect("the binary starts");
+    drop(command);
+    let drawn = within("the spinner", terminal.read_until("opening the disk")).await;
+    assert!(
+        drawn.contains("task ") && drawn.contains(" working  0s  "),
+        "{drawn:?}"
+    );
+    // The time goes on while nothing else happens.
+    within("a second", terminal.read_until("working  1s")).await;
+    gate.add_permits(1);
+    within("progress", terminal.read_until("copying (1 of 2)")).await;
+    gate.add_permits(1);
+    let output = within("the end", child.wait_with_output()).await;
+    let output = output.expect("the process can be waited for");
+    assert_eq!(output.stdout, b"copied\n");
 }

@@ -130,15 +130,15 @@ pub(crate) fn shared(files: &super::Files) -> PathBuf {
     files.path("shared.db")
 }
 
-/// The output of `refrain tasks show --json`.
+/// The output of `refrain store tasks show --json`.
 pub(crate) fn shown(store: &Path, id: &str) -> Value {
     let store = super::sqlite(store);
-    let output = super::refrain(["tasks", "show", id, "--json", "--store", &store]);
+    let output = super::refrain(["store", "tasks", "show", id, "--json", "--store", &store]);
     assert!(output.ok, "{output:?}");
     serde_json::from_str(&output.out).expect("valid JSON")
 }
 
-/// Waits until `refrain tasks show` reports a task as completed.
+/// Waits until `refrain store tasks show` reports a task as completed.
 pub(crate) async fn completed(store: &Path, id: &str) {
     let completed = async {
         while shown(store, id)["status"] != "completed" {

@@ -2,6 +2,7 @@
 
 use super::support::{BoxError, Memory, OAuthServer, by_browser, request, without_person};
 use futures_util::future::BoxFuture;
+use http::StatusCode;
 use refrain_client::{AuthError, Grant, Grants, OAuth, RegisteredClient};
 use serde_json::{Value, json};
 use std::fs;
@@ -294,4 +295,33 @@ async fn token_of_one_server_is_not_sent_to_another() {
     let asked = other.asked("/mcp");
     assert_eq!(asked.len(), 1);
     assert!(!asked[0].headers.contains_key("authorization"));
+}
+
+#[tokio::test]
+async fn stored_grants_are_used_without_a_person() {
+    let (server, memory) = (OAuthServer::start().await, Memory::default());
+    let url = server.url();
+    let stored = async || {
+        let oauth = OAuth::by_stored_grants(memory.clone()).build().unwrap();
+        request(&oauth, &url).await
+    };
+    let assert_login_required = |outcome: Result<StatusCode, AuthError>| match outcome {
+        Err(AuthError::LoginRequired(server)) => assert_eq!(server, url.as_str()),
+        other => panic!("{other:?}"),
+    };
+    assert_login_required(stored().await);
+    assert_eq!(server.asked("/register").len(), 0);
+
+    let oauth = by_browser().grants(memory.clone()).build().unwrap();
+    request(&oauth, &url).await.unwrap();
+    assert_eq!(stored().await.unwrap(), StatusCode::OK);
+    memory.age();
+    assert_eq!(stored().await.unwrap(), StatusCode::OK);
+    let grants = server.asked("/token").len();
+    assert_eq!(grants, 2, "one by the browser, one by the refresh token");
+
+    server.expire_all();
+    server.change(|behaviour| behaviour.refresh.clear());
+    assert_login_required(stored().await);
+    assert_eq!(server.asked("/authorize").len(), 1);
 }

@@ -1,7 +1,7 @@
 //! Fetches the JWK set of an authorization server.
 
 use crate::auth::url::{HttpUrlError, SafeUrl};
-use crate::http_client::{HttpClient, check_tls};
+use crate::http_client::{HttpClient, check_tls, root_cause};
 use crate::timer::within;
 use bytes::Bytes;
 use http::header::{ACCEPT, USER_AGENT};
@@ -24,14 +24,6 @@ pub(super) enum FetchError {
     Body(Box<dyn std::error::Error + Send + Sync>),
     #[error("no response within {} seconds", TIMEOUT.as_secs())]
     Timeout,
-}
-
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 pub(super) struct JwksDocument {

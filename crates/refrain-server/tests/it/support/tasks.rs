@@ -98,6 +98,7 @@ pub(crate) async fn create_of(tool: &str, store: Arc<dyn TaskStore>, owner: Prin
         ttl: Duration::from_secs(60),
         poll_interval: Duration::from_secs(1),
         claimed: Some(("the test".into(), LONG)),
+        webhooks: Vec::new(),
     };
     match store.create(new).await.expect("a task") {
         Creation::New(_, Some(lease)) => Work { store, lease },

@@ -1,0 +1,95 @@
+//! A menu of tools, and prompts for the arguments of one.
+
+use super::asker::{hanging, prompt};
+use super::console::{Console, InvalidInput, PromptError};
+use super::display_text::one_line;
+use super::{Terminal, form};
+use crate::style::BOLD;
+use refrain_client::Asker;
+use refrain_client::wire::{CallKind, Form, ToolInfo};
+use serde_json::value::to_raw_value;
+use serde_json::{Map, Value};
+use std::io;
+
+impl Terminal {
+    /// Lets the user choose a tool, and returns its index. None if the user left the menu.
+    pub(crate) async fn pick_tool(
+        &self,
+        address: &str,
+        tools: &[ToolInfo],
+        start: usize,
+    ) -> io::Result<Option<usize>> {
+        let labels: Vec<String> = tools.iter().map(label).collect();
+        let prompt = prompt(
+            &asker(address, ""),
+            "Which tool shall I call?",
+            "Ctrl-C stops the server",
+        );
+        let choose = move |console: &mut dyn Console| console.choose(&prompt, &labels, Some(start));
+        unless_left(self.show(choose).await)
+    }
+
+    /// Asks for the arguments of a tool. None if the user left a prompt.
+    pub(crate) async fn ask_arguments(
+        &self,
+        address: &str,
+        tool: &ToolInfo,
+    ) -> io::Result<Option<Map<String, Value>>> {
+        let asker = asker(address, &tool.name);
+        let form = to_raw_value(&tool.input_schema).map(|schema| Form::parse(&schema));
+        let ask = move |console: &mut dyn Console| {
+            hanging(console, "Arguments of ", BOLD, &one_line(&asker.target))?;
+            match form {
+                Ok(Ok(form)) => form::fill_all(console, &asker, &form),
+                // Nested values and lists are typed as JSON.
+                _ => json_object(console, &asker),
+            }
+        };
+        match takes_arguments(tool) {
+            true => unless_left(self.show(ask).await),
+            false => Ok(Some(Map::new())),
+        }
+    }
+}
+
+fn takes_arguments(tool: &ToolInfo) -> bool {
+    let properties = tool.input_schema["properties"].as_object();
+    properties.is_some_and(|properties| !properties.is_empty())
+}
+
+fn asker(address: &str, tool: &str) -> Asker {
+    Asker {
+        server: None,
+        address: address.to_owned(),
+        kind: CallKind::Tool,
+        target: tool.to_owned(),
+    }
+}
+
+fn label(tool: &ToolInfo) -> String {
+    let about = tool.description.as_deref().unwrap_or_default();
+    let about = about.lines().next().unwrap_or_default();
+    format!("{}  {}", one_line(&tool.name), one_line(about))
+}
+
+fn json_object(
+    console: &mut dyn Console,
+    asker: &Asker,
+) -> Result<Map<String, Value>, PromptError> {
+    let prompt = prompt(asker, "Arguments", "a JSON object");
+    let validate = |text: &str| match serde_json::from_str::<Map<String, Value>>(text) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(InvalidInput::NotAnObject(error)),
+    };
+    let text = console.write(&prompt, "{}", &validate)?;
+    // Validation has parsed it already.
+    Ok(serde_json::from_str(&text).unwrap_or_default())
+}
+
+fn unless_left<T>(answer: Result<T, PromptError>) -> io::Result<Option<T>> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(PromptError::Failed(error)) => Err(error),
+        Err(_) => Ok(None),
+    }
+}

@@ -1,0 +1,55 @@
+//! Errors of handlers, and of clients that cannot answer.
+
+use crate::restaurant::Restaurant;
+use crate::support::{instance, request, send, text};
+use refrain_rmcp::serve;
+use serde_json::json;
+
+#[tokio::test]
+async fn tool_error_is_a_result() {
+    let server = instance(serve(Restaurant::default()));
+    let call = request("tools/call", json!({"name": "burn", "arguments": {}}));
+    let (response, _) = send(&server, "", &call).await;
+    assert_eq!(response["result"]["isError"], true);
+    assert_eq!(text(&response), "the food is burnt");
+}
+
+#[tokio::test]
+async fn protocol_error_keeps_code_message_and_data() {
+    let server = instance(serve(Restaurant::default()));
+    let call = request("tools/call", json!({"name": "close", "arguments": {}}));
+    let (response, _) = send(&server, "", &call).await;
+    let error = json!({"code": -32050, "message": "the kitchen is closed", "data": {"until": 12}});
+    assert_eq!(response["error"], error);
+}
+
+#[tokio::test]
+async fn handler_sees_the_capabilities_of_the_client() {
+    let server = instance(serve(Restaurant::default()));
+    let mut call = request("tools/call", json!({"name": "roots", "arguments": {}}));
+    call["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
+    let (response, _) = send(&server, "", &call).await;
+    assert_eq!(response["result"]["isError"], true, "{response}");
+    assert!(text(&response).contains("roots"), "{response}");
+    call["params"]["name"] = json!("pay");
+    let (response, _) = send(&server, "", &call).await;
+    assert!(
+        text(&response).contains("does not support elicitation"),
+        "{response}"
+    );
+}
+
+#[tokio::test]
+async fn invalid_arguments_are_rejected_by_the_handler() {
+    let server = instance(serve(Restaurant::default()));
+    let call = request(
+        "tools/call",
+        json!({"name": "reserve", "arguments": {"seats": "two"}}),
+    );
+    let (response, _) = send(&server, "", &call).await;
+    assert_eq!(response["result"]["isError"], true, "{response}");
+    assert!(
+        text(&response).contains("failed to deserialize parameters"),
+        "{response}"
+    );
+}

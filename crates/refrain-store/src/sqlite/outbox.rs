@@ -1,0 +1,39 @@
+//! The outbox in SQLite.
+
+use super::{Result, SqliteStore, now};
+use crate::sql::{DeliveryRecord, claim_outbox, retry_delivery, trim_outbox};
+
+const CLAIM: &str = claim_outbox!("$4", "");
+pub(super) const RETRY: &str = retry_delivery!("$4");
+const TRIM: &str = trim_outbox!("$4", "");
+const IS_DUE: &str =
+    "SELECT EXISTS (SELECT 1 FROM refrain_outbox WHERE endpoint = $1 AND due <= $2)";
+const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT 1 FROM refrain_outbox)";
+
+impl SqliteStore {
+    pub(super) async fn claim_outbox(
+        &self,
+        endpoint: &str,
+        lease: i64,
+        most: i64,
+    ) -> Result<Vec<DeliveryRecord>> {
+        // Usually nothing is due, and a reading connection can find that out.
+        let due = sqlx::query_scalar(IS_DUE).bind(endpoint).bind(now());
+        if !due.fetch_one(&self.readers).await? {
+            return Ok(Vec::new());
+        }
+        let claim = sqlx::query_as(CLAIM).bind(endpoint).bind(lease);
+        self.write(claim.bind(most).bind(now()), 0).await
+    }
+
+    pub(super) async fn trim_deliveries(&self, age: i64, rows: i64, most: i64) -> Result<u64> {
+        if sqlx::query_scalar(IS_EMPTY)
+            .fetch_one(&self.readers)
+            .await?
+        {
+            return Ok(0);
+        }
+        let trim = sqlx::query(TRIM).bind(age).bind(rows).bind(most);
+        Ok(self.execute(trim.bind(now()), 0).await? as u64)
+    }
+}

@@ -1,0 +1,94 @@
+//! An axum application with the MCP endpoint as one of its routes. `HttpService` is a tower service, so it fits into any
+//! router, behind any layer. What `refrain_app` does otherwise is then the application's part: see `run`.
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use refrain::prelude::*;
+use refrain::server::{AllowedHosts, HttpService};
+use refrain_app::AppError;
+
+#[derive(Deserialize, Elicit)]
+struct Vote {
+    /// Tea or coffee?
+    drink: Drink,
+}
+
+#[derive(Deserialize, Elicit, Debug)]
+enum Drink {
+    Tea,
+    Coffee,
+}
+
+/// Asks for a drink.
+#[tool]
+async fn vote(cx: Cx) -> Result<String> {
+    let Vote { drink } = cx.elicit("drink", "What would you like?").await?;
+    Ok(format!("One {drink:?}."))
+}
+
+/// The application: its own pages, and the MCP endpoint.
+fn router(server: Server) -> Router {
+    // In production: AllowedHosts::only(["mcp.example.com"])
+    let endpoint = HttpService::new(server.clone(), AllowedHosts::local());
+    let readiness = move || {
+        let is_draining = server.is_draining();
+        async move {
+            match is_draining {
+                true => StatusCode::SERVICE_UNAVAILABLE,
+                false => StatusCode::OK,
+            }
+        }
+    };
+    Router::new()
+        .route("/", get(|| async { "A page of the application." }))
+        .route("/readyz", get(readiness))
+        .route_service("/mcp", endpoint)
+}
+
+pub(crate) async fn run() -> Result<(), AppError> {
+    let server = Server::builder("drinks", "1.0").tool(vote()).build()?;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+    eprintln!("listening on http://{}/mcp", listener.local_addr()?);
+    let draining = server.clone();
+    let stop = async move {
+        _ = tokio::signal::ctrl_c().await;
+        // Calls that can be continued elsewhere are handed on.
+        draining.start_draining();
+    };
+    axum::serve(listener, router(server))
+        .with_graceful_shutdown(stop)
+        .await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use refrain_client::{AskAnswer, Client};
+    use refrain_testkit::net::{self, Request, http};
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn endpoint_and_pages_share_a_port() {
+        let server = Server::builder("drinks", "1.0").tool(vote());
+        let server = server.build().expect("a server");
+        let listener = net::listen().await;
+        let (address, url) = (
+            listener.local_addr().expect("bound"),
+            net::url_of(&listener),
+        );
+        tokio::spawn(axum::serve(listener, router(server.clone())).into_future());
+
+        let client = Client::builder()
+            .on_form(|_| async { Ok(AskAnswer::accept(json!({"drink": "Tea"}))?) });
+        let client = client.connect(&url).await.expect("a server");
+        let result = client.call_tool("vote", json!({})).await;
+        assert_eq!(crate::text(result), "One Tea.");
+
+        assert_eq!(http::send(address, &Request::get("/")).await.status, 200);
+        server.start_draining();
+        let readiness = http::send(address, &Request::get("/readyz")).await;
+        assert_eq!(readiness.status, 503);
+    }
+}
