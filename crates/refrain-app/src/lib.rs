@@ -29,7 +29,7 @@
 //! | `store tasks` | lists, shows, cancels and requeues the tasks in a store |
 //! | `keys` | creates and rotates the keys that a fleet shares |
 //! | `config` | checks a configuration file, or prints one with all defaults |
-//! | `completions` | prints the completions of a shell |
+//! | `completions`, `man` | prints shell completions, writes manual pages |
 //!
 //! The configuration overrides the builder's limits, token lifetimes, keys, task store and authentication. It overrides the
 //! audience of tokens only if it sets one.
