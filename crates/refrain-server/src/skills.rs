@@ -182,7 +182,7 @@ impl Skill {
             };
             let read = move |_: Cx| {
                 let contents = contents.clone();
-                async move { refrain_core::Result::Ok(contents) }
+                async move { Ok::<_, refrain_core::Error>(contents) }
             };
             let is_skill_file = path == SKILL_FILE;
             let name = if is_skill_file { &self.name } else { path };
@@ -274,7 +274,6 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The skills of a server, in the order of their registration.
-#[derive(Default)]
 pub(crate) struct Skills(PagedMap<Arc<SkillInfo>>);
 
 impl Skills {

@@ -48,7 +48,7 @@ fn builder() -> ServerBuilder {
 
 async fn ask(builder: ServerBuilder, method: &str, params: Value) -> Value {
     let instance = start(builder).await;
-    instance.send(&Request::rpc(method, params)).await.reply()
+    instance.send(&Request::rpc(method, params)).await.json()
 }
 
 #[tokio::test]

@@ -156,7 +156,7 @@ async fn every_end_of_a_task_is_delivered() {
         verify(&post);
     }
     // The instance records its last deliveries before it stops.
-    instance.stopped().await;
+    instance.stopped_now().await;
     assert_eq!(left(&store).await, 0);
 }
 
@@ -235,7 +235,7 @@ async fn delivery_is_given_up_after_its_time_or_status_410() {
         let is_counted = || counted(&instance, "given_up", 1);
         until("a delivery that is given up", is_counted).await;
         assert!(counted(&instance, "delivered", 0));
-        instance.stopped().await;
+        instance.stopped_now().await;
         assert_eq!(left(&store).await, 0);
     }
 }
