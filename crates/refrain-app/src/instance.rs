@@ -89,7 +89,8 @@ impl<F: Args> InstanceFlags<F> {
     ) -> Result<ExitCode, AppError> {
         let (config, own) = config.check()?;
         let log = config.config.log;
-        log::start("info", log, std::io::stderr)?;
+        // Dropped at the end, after the runtime: the last spans end with it.
+        let _telemetry = log::start(app.name, "info", log, std::io::stderr)?;
         let secrets = [&config.config.keys, &config.config.tls_key];
         for file in secrets.into_iter().flatten() {
             secret_file::warn_if_exposed(&file.0);

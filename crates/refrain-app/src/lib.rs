@@ -51,6 +51,7 @@ mod setup;
 mod signals;
 mod store;
 mod tasks;
+pub mod telemetry;
 mod tls;
 mod worker;
 

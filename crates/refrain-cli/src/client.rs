@@ -28,6 +28,7 @@ use clap::Subcommand;
 use dialect::{ProtocolOption, protocol_hint};
 use exit::CommandError;
 use refrain_app::log::{self, LogFormat};
+use refrain_app::telemetry::in_span;
 use std::process::ExitCode;
 use std::time::Duration;
 use stderr::LogLines;
@@ -68,11 +69,25 @@ pub(crate) enum ClientCommand {
     Task(Box<task::TaskCommandOptions>),
 }
 
+impl ClientCommand {
+    /// The name of the command in traces.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Call(_) => "refrain call",
+            Self::Prompt(_) => "refrain prompt",
+            Self::Read(_) => "refrain read",
+            Self::Resume(_) => "refrain resume",
+            Self::List(_) => "refrain list",
+            Self::Task(_) => "refrain task",
+        }
+    }
+}
+
 pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
     // Log lines are held back while a question is shown at the terminal.
-    log::start("warn", LogFormat::Text, || LogLines)?;
+    let _telemetry = log::start("refrain client", "warn", LogFormat::Text, || LogLines)?;
     let runtime = runtime()?;
-    let done = runtime.block_on(async {
+    let done = runtime.block_on(in_span(command.name(), async {
         match command {
             ClientCommand::Call(options) => call::tool(*options).await,
             ClientCommand::Prompt(options) => call::prompt(*options).await,
@@ -81,7 +96,7 @@ pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
             ClientCommand::List(command) => lists::run(command).await,
             ClientCommand::Task(options) => task::run(*options).await,
         }
-    });
+    }));
     // Ends a server process whose connection was not closed. A thread that reads standard input is not waited for.
     runtime.shutdown_timeout(SHUTDOWN_TIME);
     let code = done.unwrap_or_else(|error| {

@@ -14,7 +14,7 @@ use crate::limits::{InstanceLimits, ServerLimits};
 use crate::live::LiveCalls;
 use crate::metrics::{GaugeSource, Metrics};
 use crate::relay::Relay;
-use crate::rounds::{Flows, RoundHook, Rounds, SealedLog};
+use crate::rounds::{Flows, Rounds, SealedLog};
 use crate::server::{Server, ServerInner, WeakServer};
 use crate::services::Services;
 use crate::subscriptions::Subscriptions;
@@ -48,7 +48,6 @@ pub struct ServerBuilder {
     authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) access: AccessRules,
     client_address_header: Option<String>,
-    on_round: Option<RoundHook>,
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
     pub(crate) task_namespace: String,
     pub(crate) advertise: Option<String>,
@@ -84,7 +83,6 @@ impl ServerBuilder {
             authenticator: None,
             access: AccessRules::default(),
             client_address_header: None,
-            on_round: None,
             tasks: None,
             task_namespace: String::new(),
             advertise: None,
@@ -350,16 +348,6 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets a hook that is called with the span and the trace of each round, for example to set the remote parent in
-    /// OpenTelemetry. It is not called if debug spans are disabled.
-    pub fn on_round(
-        mut self,
-        hook: impl Fn(&tracing::Span, &mut Trace) + Send + Sync + 'static,
-    ) -> Self {
-        self.on_round = Some(Arc::new(hook));
-        self
-    }
-
     /// Checks the configuration and builds the server.
     pub fn build(mut self) -> Result<Server, BuildError> {
         self.limits.check()?;
@@ -385,7 +373,7 @@ impl ServerBuilder {
         });
         Ok(Server(Arc::new_cyclic(|server| {
             let server = WeakServer::new(server.clone());
-            let flows = Flows::new(server, catalog.clone(), services.clone(), self.on_round);
+            let flows = Flows::new(server, catalog.clone(), services.clone());
             let flows = Arc::new(flows);
             let tasks = self.tasks.map(|tasks| {
                 let (catalog, auth) = (catalog.clone(), auth.clone());

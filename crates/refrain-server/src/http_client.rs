@@ -24,10 +24,10 @@ type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
 type Connector = HttpConnector;
 
 #[derive(Clone)]
-pub(crate) struct HttpClient(Client<Connector, Full<Bytes>>);
+pub struct HttpClient(Client<Connector, Full<Bytes>>);
 
 impl HttpClient {
-    pub(crate) fn new(connect_timeout: Duration, idle_timeout: Duration) -> Self {
+    pub fn new(connect_timeout: Duration, idle_timeout: Duration) -> Self {
         let mut http = HttpConnector::new();
         http.set_connect_timeout(Some(connect_timeout));
         http.set_nodelay(true);
@@ -39,7 +39,7 @@ impl HttpClient {
         Self(client)
     }
 
-    pub(crate) async fn send(
+    pub async fn send(
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, Error> {

@@ -19,7 +19,8 @@
 //! | `auth` | authentication and scopes |
 //! | `limits` | limits and permits |
 //! | `http`, `stdio` | the transports |
-//! | `metrics` | counters and gauges |
+//! | `metrics` | counters, gauges and histograms |
+//! | `request_span` | spans of requests, tasks and live calls |
 //! | `timer`, `retry` | timers and timeouts; retries with backoff |
 //! | `relay`, `handles` | forwards requests to the instance that holds or must run their call; sealed handles that name it |
 //! | `http_client` | HTTP client for other servers |
@@ -33,13 +34,15 @@ pub mod drafts;
 mod handler;
 mod handles;
 mod http;
-mod http_client;
+#[doc(hidden)]
+pub mod http_client;
 mod legacy;
 mod limits;
 mod live;
 mod metrics;
 mod relay;
 mod reply;
+mod request_span;
 mod response;
 mod retry;
 mod rounds;

@@ -17,7 +17,7 @@ mod write;
 pub(crate) use downgrade::NEW_MEMBERS;
 pub(crate) use read::decode_initialize_in;
 pub use read::{
-    Initialize, decode_call, decode_complete, decode_initialize, decode_list, decode_set_level,
+    Initialize, decode_call, decode_complete, decode_initialize, decode_list, decode_set_level, read_trace,
     decode_uri, is_modern, split_batch,
 };
 pub use write::{

@@ -189,10 +189,14 @@ pub(crate) enum NonCall {
 }
 
 impl NonCall {
+    /// The request with this method.
+    pub(crate) fn of(method: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|it| it.name() == method)
+    }
+
     /// The request with this method, if legacy sessions have it.
     pub(crate) fn of_legacy(method: &str) -> Option<Self> {
-        let request = Self::ALL.iter().copied().find(|it| it.name() == method);
-        request.filter(|it| !matches!(it, Self::Discover | Self::Listen | Self::Task(_)))
+        Self::of(method).filter(|it| !matches!(it, Self::Discover | Self::Listen | Self::Task(_)))
     }
 
     fn method(self) -> &'static str {

@@ -1,7 +1,6 @@
 //! Environment and handler of a flow: for rounds, live calls and tasks.
 
 use super::admit::invalid_arguments;
-use super::span::RoundHook;
 use super::target::Target;
 use crate::catalog::Catalog;
 use crate::handler::{HandlerInput, StateMap};
@@ -9,7 +8,7 @@ use crate::live::Subscribed;
 use crate::server::{Server, WeakServer};
 use crate::services::Services;
 use refrain_core::{
-    Cx, Env, Error, Flow, HandlerFuture, Outcome, Pressure, Principal, Start, Trace,
+    Cx, Env, Error, Flow, HandlerFuture, Outcome, Pressure, Principal, Start,
 };
 use refrain_wire::{Capabilities, Excerpt, ResultBody, ToolResult, parse_value};
 use serde_json::value::RawValue;
@@ -19,7 +18,6 @@ use std::future::ready;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use tracing::Span;
 
 /// The input for running a handler from the beginning, except for its arguments.
 #[derive(Clone)]
@@ -76,7 +74,6 @@ pub(crate) struct Flows {
     server: WeakServer,
     catalog: Arc<Catalog>,
     services: Services,
-    on_round: Option<RoundHook>,
 }
 
 impl Flows {
@@ -84,13 +81,11 @@ impl Flows {
         server: WeakServer,
         catalog: Arc<Catalog>,
         services: Services,
-        on_round: Option<RoundHook>,
     ) -> Self {
         Self {
             server,
             catalog,
             services,
-            on_round,
         }
     }
 
@@ -101,13 +96,6 @@ impl Flows {
 
     pub(crate) fn states(&self) -> &StateMap {
         self.catalog.states()
-    }
-
-    /// Calls the application's hook with the span of a round or a task.
-    pub(crate) fn observe(&self, span: &Span, trace: &mut Trace) {
-        if let Some(hook) = &self.on_round {
-            hook(span, trace);
-        }
     }
 
     /// Creates a flow. The handler is not polled yet.

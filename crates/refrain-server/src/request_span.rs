@@ -1,0 +1,249 @@
+//! Spans of requests, runs of tasks and runs of live calls, following OpenTelemetry's semantic conventions for MCP.
+//!
+//! The spans have level debug. Their fields are computed only if that level is enabled.
+//!
+//! | span | kind | parent | links |
+//! | --- | --- | --- | --- |
+//! | request | server | the span in `_meta`, otherwise in the HTTP header `traceparent` | the span in the header if `_meta` has another |
+//! | request of a flow | server | the sender if it is in the flow's trace, otherwise the round before | the round before; the sender if it is in another trace |
+//! | run of a task | consumer | the call that created the task | the same call |
+//! | run of a live call | internal | the first request of the call | |
+
+use crate::dispatch::{Context, SessionContext};
+use crate::legacy::Lifetime;
+use crate::metrics::{Label, NonCall};
+use http::HeaderMap;
+use refrain_core::{FlowId, Start, Trace};
+use refrain_store::TaskId;
+use refrain_wire::{CallKind, ErrorCode, Id, Reply, TraceContext, Traceparent, otel};
+use std::borrow::Cow;
+use tracing::Span;
+use tracing::field::{Empty, display};
+
+/// The method name of requests whose method is unknown. Clients choose those names, and there may be any number.
+const OTHER: &str = "_OTHER";
+
+/// A request, as far as its span needs it.
+pub(crate) struct SpanRequest<'a> {
+    pub(crate) id: Option<Id<'a>>,
+    pub(crate) method: &'static str,
+    /// The name of a tool or prompt.
+    pub(crate) target: Option<(CallKind, &'a str)>,
+    pub(crate) version: &'a str,
+    pub(crate) trace: Option<&'a TraceContext<'a>>,
+}
+
+/// The method of a rejected request, if this server knows it.
+pub(crate) fn known_method(method: &str) -> &'static str {
+    let call = CallKind::from_method(method).map(CallKind::method);
+    call.or_else(|| NonCall::of(method).map(Label::name))
+        .unwrap_or(OTHER)
+}
+
+/// Opens the span of a request. [`set_flow`] completes it if the request is a round.
+pub(crate) fn open(request: &SpanRequest<'_>, context: &Context<'_>) -> Span {
+    let target = |kind| match request.target {
+        Some((of, name)) if of == kind => Some(name),
+        _ => None,
+    };
+    let tool = target(CallKind::Tool);
+    let prompt = target(CallKind::Prompt);
+    let span = tracing::debug_span!(
+        "request",
+        otel.name = &*name(request.method, tool.or(prompt)),
+        otel.kind = "server",
+        otel.status_code = Empty,
+        otel.status_description = Empty,
+        mcp.method.name = request.method,
+        mcp.protocol.version = version(request, context),
+        mcp.session.id = session(context),
+        mcp.resource.uri = Empty,
+        gen_ai.operation.name = tool.map(|_| "execute_tool"),
+        gen_ai.tool.name = tool,
+        gen_ai.prompt.name = prompt,
+        jsonrpc.request.id = request.id.as_ref().map(|id| id.as_json().trim_matches('"')),
+        rpc.response.status_code = Empty,
+        "error.type" = Empty,
+        network.transport = transport(context),
+        network.protocol.name = context.http.map(|_| "http"),
+        client.address = context.caller.address.map(display),
+        refrain.flow.id = Empty,
+        refrain.round = Empty,
+        refrain.home = Empty,
+        trace_id = Empty,
+        span_id = Empty,
+        parent_id = Empty,
+        link = Empty,
+    );
+    if !span.is_disabled() {
+        let parent = request.trace.and_then(|trace| trace.parent);
+        if let Some(parent) = parent {
+            let state = request.trace.and_then(|trace| trace.state.as_deref());
+            otel::set_parent(&span, parent, state);
+            span.record("trace_id", display(parent.trace_id));
+            span.record("parent_id", display(parent.span_id));
+        }
+        let header = context.http.and_then(traceparent);
+        if let Some(header) = header.filter(|header| Some(*header) != parent) {
+            otel::add_link(&span, header);
+        }
+    }
+    span
+}
+
+/// The method and its target. URIs are left out, because span names must have low cardinality.
+fn name<'a>(method: &'a str, target: Option<&str>) -> Cow<'a, str> {
+    match target {
+        Some(target) => format!("{method} {target}").into(),
+        None => method.into(),
+    }
+}
+
+fn version<'a>(request: &SpanRequest<'a>, context: &Context<'a>) -> Option<&'a str> {
+    match context.sessions {
+        SessionContext::Open(session) => Some(session.revision.as_str()),
+        _ => Some(request.version).filter(|version| !version.is_empty()),
+    }
+}
+
+/// The key of a legacy session. Its id is a secret.
+fn session<'a>(context: &Context<'a>) -> Option<&'a str> {
+    match context.sessions {
+        SessionContext::Open(session) => Some(&session.key),
+        _ => None,
+    }
+}
+
+fn transport(context: &Context<'_>) -> Option<&'static str> {
+    let lifetime = match context.sessions {
+        SessionContext::Open(session) => session.lifetime(),
+        SessionContext::Closed(lifetime) => lifetime,
+        SessionContext::None => return None,
+    };
+    Some(match lifetime {
+        Lifetime::Limited => "tcp",
+        Lifetime::Process => "pipe",
+    })
+}
+
+fn traceparent(headers: &HeaderMap) -> Option<Traceparent> {
+    Traceparent::parse(headers.get("traceparent")?.to_str().ok()?)
+}
+
+/// The trace context in HTTP headers, for requests without one in `_meta`.
+pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Box<TraceContext<'static>>> {
+    let parent = traceparent(headers)?;
+    let text = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
+    let context = TraceContext::new(parent, text("tracestate"), text("baggage"));
+    Some(Box::new(context))
+}
+
+/// Completes the span of a round. `uri` is the registered URI: the one in the request may contain arguments.
+pub(crate) fn set_flow(span: &Span, start: &mut Start, uri: Option<&str>, home: &'static str) {
+    if span.is_disabled() {
+        return;
+    }
+    span.record("refrain.flow.id", display(start.flow()));
+    // OpenTelemetry has no unsigned integers.
+    span.record("refrain.round", i64::from(start.round()));
+    span.record("refrain.home", home);
+    if let Some(uri) = uri {
+        span.record("mcp.resource.uri", uri);
+    }
+    let trace = start.trace();
+    let parent = trace.parent();
+    // Without a trace, an exported span starts one, so that the sampler decides.
+    if !trace.is_generated() {
+        otel::set_parent(span, parent, trace.tracestate());
+    }
+    if let Some(previous) = trace.previous().filter(|previous| *previous != parent) {
+        otel::add_link(span, previous);
+    }
+    if let Some(sender) = trace.link() {
+        if !trace.is_generated() {
+            otel::add_link(span, sender);
+        }
+        span.record("link", display(sender));
+    }
+    record_ids(span, trace);
+}
+
+/// Records the ids of the span for log lines, and passes an exported span on to the handler.
+fn record_ids(span: &Span, trace: &mut Trace) {
+    if let Some(exported) = otel::context(span).and_then(|context| context.parent) {
+        trace.set_exported(exported);
+    }
+    let own = trace.traceparent();
+    span.record("trace_id", display(own.trace_id));
+    span.record("span_id", display(own.span_id));
+    let parent = trace.parent();
+    if parent.trace_id == own.trace_id {
+        span.record("parent_id", display(parent.span_id));
+    }
+}
+
+pub(crate) fn record_reply(span: &Span, reply: &Reply) {
+    if span.is_disabled() {
+        return;
+    }
+    match reply {
+        Reply::Error(error) | Reply::Busy { error, .. } => {
+            let code = error.code.as_i32();
+            span.record("rpc.response.status_code", display(code));
+            span.record("error.type", display(code));
+            span.record("otel.status_code", "ERROR");
+            // Other messages of this server do not quote the caller's parameters.
+            if !matches!(
+                error.code,
+                ErrorCode::InvalidParams | ErrorCode::MethodNotFound | ErrorCode::Other(_)
+            ) {
+                span.record("otel.status_description", &*error.message);
+            }
+        }
+        Reply::Complete(body) if body.is_error() => {
+            span.record("error.type", "tool_error");
+            span.record("otel.status_code", "ERROR");
+        }
+        Reply::Complete(_) | Reply::Incomplete(_) | Reply::Task(_) | Reply::Recorded(_) => {}
+    }
+}
+
+/// Opens the span of one run of a task on this instance. `call` is the span of the call that created the task.
+pub(crate) fn open_task(
+    task: &TaskId,
+    tool: &str,
+    flow: FlowId,
+    call: Option<Traceparent>,
+) -> Span {
+    let span = tracing::debug_span!(
+        // The span of a call must not stay open until its task ends.
+        parent: None,
+        "task",
+        otel.name = &*name("task", Some(tool)),
+        otel.kind = "consumer",
+        gen_ai.tool.name = tool,
+        refrain.task.id = ?task,
+        refrain.flow.id = %flow,
+        refrain.home = "store",
+    );
+    if let Some(call) = call {
+        otel::set_parent(&span, call, None);
+        otel::add_link(&span, call);
+    }
+    span
+}
+
+/// Opens the span of a live call, from a request or an answer until the handler waits for an answer.
+pub(crate) fn open_live(flow: FlowId, target: &str, first: Option<Traceparent>) -> Span {
+    let span = tracing::debug_span!(
+        parent: None,
+        "live",
+        otel.name = &*name("live", Some(target)),
+        refrain.flow.id = %flow,
+        refrain.home = "live",
+    );
+    if let Some(first) = first {
+        otel::set_parent(&span, first, None);
+    }
+    span
+}
