@@ -124,7 +124,7 @@ mod tests {
             "warn,refrain_server=trace",
             "hyper",
             "3",
-            "refrain_server[round{method=x}]=debug",
+            "refrain_server[request{method=x}]=debug",
             "info,",
         ] {
             assert!(filter(good).is_ok(), "{good:?}");

@@ -20,7 +20,7 @@ use crate::services::Services;
 use crate::subscriptions::Subscriptions;
 use crate::tasks::{Namespace, TaskOptions, Tasks};
 use refrain_core::{
-    KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource, Trace,
+    KeyRing, MemoryReplayLog, ReplayLog, Sealer, SealerOptions, Source, SystemSource,
 };
 use refrain_store::TaskStore;
 use refrain_wire::{CALL_ID_KEY, Cache, Icon, Implementation, TASKS_EXTENSION};

@@ -205,17 +205,10 @@ impl<'a> ParsedRequest<'a> {
 
     /// Opens the span of the request.
     fn open_span(&self, id: Id<'_>, context: &Context<'_>) -> Span {
-        let target = match self {
-            Self::Call(call) if call.kind != CallKind::Resource => {
-                Some((call.kind, &*call.target))
-            }
-            _ => None,
-        };
         let meta = self.meta();
         let request = SpanRequest {
             id: Some(id),
             method: self.method(),
-            target,
             version: &meta.protocol_version,
             trace: meta.trace.as_deref(),
         };
@@ -273,14 +266,11 @@ fn legacy_span(
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return Span::none();
     }
-    let (name, trace) = legacy::read_trace(params);
+    let trace = legacy::read_trace(params);
     let trace = trace.or_else(|| request_span::from_headers(context.http?));
-    let kind = CallKind::from_method(method).filter(|kind| *kind != CallKind::Resource);
-    let target = kind.zip(name);
     let request = SpanRequest {
         id: Some(id),
         method: request_span::known_method(method),
-        target: target.as_ref().map(|(kind, name)| (*kind, &**name)),
         version: "",
         trace: trace.as_deref(),
     };
@@ -380,7 +370,6 @@ impl Server {
             let request = SpanRequest {
                 id,
                 method: request_span::known_method(method),
-                target: None,
                 version: "",
                 trace: None,
             };

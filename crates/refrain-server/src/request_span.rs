@@ -16,7 +16,6 @@ use http::HeaderMap;
 use refrain_core::{FlowId, Start, Trace};
 use refrain_store::TaskId;
 use refrain_wire::{CallKind, ErrorCode, Id, Reply, TraceContext, Traceparent, otel};
-use std::borrow::Cow;
 use tracing::Span;
 use tracing::field::{Empty, display};
 
@@ -27,8 +26,6 @@ const OTHER: &str = "_OTHER";
 pub(crate) struct SpanRequest<'a> {
     pub(crate) id: Option<Id<'a>>,
     pub(crate) method: &'static str,
-    /// The name of a tool or prompt.
-    pub(crate) target: Option<(CallKind, &'a str)>,
     pub(crate) version: &'a str,
     pub(crate) trace: Option<&'a TraceContext<'a>>,
 }
@@ -40,17 +37,11 @@ pub(crate) fn known_method(method: &str) -> &'static str {
         .unwrap_or(OTHER)
 }
 
-/// Opens the span of a request. [`set_flow`] completes it if the request is a round.
+/// Opens the span of a request. [`set_target`] and [`set_flow`] complete that of a call.
 pub(crate) fn open(request: &SpanRequest<'_>, context: &Context<'_>) -> Span {
-    let target = |kind| match request.target {
-        Some((of, name)) if of == kind => Some(name),
-        _ => None,
-    };
-    let tool = target(CallKind::Tool);
-    let prompt = target(CallKind::Prompt);
     let span = tracing::debug_span!(
         "request",
-        otel.name = &*name(request.method, tool.or(prompt)),
+        otel.name = request.method,
         otel.kind = "server",
         otel.status_code = Empty,
         otel.status_description = Empty,
@@ -58,9 +49,9 @@ pub(crate) fn open(request: &SpanRequest<'_>, context: &Context<'_>) -> Span {
         mcp.protocol.version = version(request, context),
         mcp.session.id = session(context),
         mcp.resource.uri = Empty,
-        gen_ai.operation.name = tool.map(|_| "execute_tool"),
-        gen_ai.tool.name = tool,
-        gen_ai.prompt.name = prompt,
+        gen_ai.operation.name = Empty,
+        gen_ai.tool.name = Empty,
+        gen_ai.prompt.name = Empty,
         jsonrpc.request.id = request.id.as_ref().map(|id| id.as_json().trim_matches('"')),
         rpc.response.status_code = Empty,
         "error.type" = Empty,
@@ -91,11 +82,18 @@ pub(crate) fn open(request: &SpanRequest<'_>, context: &Context<'_>) -> Span {
     span
 }
 
-/// The method and its target. URIs are left out, because span names must have low cardinality.
-fn name<'a>(method: &'a str, target: Option<&str>) -> Cow<'a, str> {
-    match target {
-        Some(target) => format!("{method} {target}").into(),
-        None => method.into(),
+/// Adds the registered target of a call. URIs and unknown names are left out, because span names must have low
+/// cardinality.
+pub(crate) fn set_target(span: &Span, kind: CallKind, target: &str) {
+    if span.is_disabled() || kind == CallKind::Resource {
+        return;
+    }
+    span.record("otel.name", &*format!("{} {target}", kind.method()));
+    if kind == CallKind::Prompt {
+        span.record("gen_ai.prompt.name", target);
+    } else {
+        span.record("gen_ai.tool.name", target);
+        span.record("gen_ai.operation.name", "execute_tool");
     }
 }
 
@@ -219,7 +217,7 @@ pub(crate) fn open_task(
         // The span of a call must not stay open until its task ends.
         parent: None,
         "task",
-        otel.name = &*name("task", Some(tool)),
+        otel.name = &*format!("task {tool}"),
         otel.kind = "consumer",
         gen_ai.tool.name = tool,
         refrain.task.id = ?task,
@@ -238,7 +236,7 @@ pub(crate) fn open_live(flow: FlowId, target: &str, first: Option<Traceparent>) 
     let span = tracing::debug_span!(
         parent: None,
         "live",
-        otel.name = &*name("live", Some(target)),
+        otel.name = &*format!("live {target}"),
         refrain.flow.id = %flow,
         refrain.home = "live",
     );

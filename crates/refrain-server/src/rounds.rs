@@ -55,6 +55,7 @@ use crate::dispatch::Dispatch;
 use crate::limits::LimitReached;
 use crate::live::{AttachError, LiveCalls};
 use crate::relay::{PendingRelay, Relay};
+use crate::request_span;
 use crate::services::Services;
 use crate::tasks::Tasks;
 use http::HeaderMap;
@@ -198,6 +199,8 @@ impl Rounds {
         let permit = self.services.limits.calls.acquire(key)?;
         let resolved = ResolvedCall::resolve(self, request)?;
         metrics.set_target(resolved.target.counts());
+        let call = resolved.request.call;
+        request_span::set_target(&resolved.request.span, call.kind, &call.target);
         Ok(match resolved.admit(permit)?.open()? {
             OpenedCall::Flow(flow) => StartedRound::Round(flow.run()?),
             OpenedCall::Attached(attached) => StartedRound::Round(attached.run()),

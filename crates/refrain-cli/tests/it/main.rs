@@ -17,6 +17,7 @@ mod legacy_own_client;
 mod limits;
 mod logs;
 mod metrics;
+mod otel;
 mod own_program;
 mod postgres;
 mod relay;

@@ -118,14 +118,10 @@ fn read_meta<'a>(params: &Reader<'a>, session: SessionSettings) -> Result<Meta<'
     })
 }
 
-/// Reads the name in the params of a request and its trace context, as far as they are valid.
-pub fn read_trace(raw: Option<&RawValue>) -> (Option<Cow<'_, str>>, Option<Box<TraceContext<'_>>>) {
-    let Ok(params) = read_params(raw) else {
-        return (None, None);
-    };
-    let meta = params.object("_meta").ok().flatten();
-    let trace = meta.and_then(|meta| read_raw_trace(&meta).ok()?.read());
-    (params.text("name").ok().flatten(), trace)
+/// Reads the trace context of a request, if its params are valid.
+pub fn read_trace(raw: Option<&RawValue>) -> Option<Box<TraceContext<'_>>> {
+    let meta = read_params(raw).ok()?.object("_meta").ok()??;
+    read_raw_trace(&meta).ok()?.read()
 }
 
 fn read_raw_trace<'a>(meta: &Reader<'a>) -> Result<RawTrace<'a>, JsonError> {
