@@ -103,7 +103,10 @@ pub(crate) fn start(service: &str) -> Result<Option<SdkTracerProvider>, AppError
     // The error may contain the URL, and the URL a password.
     let exporter = exporter.map_err(|_| {
         with_hint(
-            format!("invalid ${} or another OTEL_EXPORTER_OTLP variable", ENDPOINTS[1]),
+            format!(
+                "invalid ${} or another OTEL_EXPORTER_OTLP variable",
+                ENDPOINTS[1]
+            ),
             "set the URL of a collector, such as http://localhost:4318",
         )
     })?;
@@ -130,7 +133,10 @@ fn resource(service: &str) -> Resource {
 pub(crate) fn is_exported(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
     let is_of = |prefix: &&str| target.starts_with(prefix);
-    if ["h2", "hyper", "opentelemetry", "reqwest", "rustls"].iter().any(|it| is_of(it)) {
+    if ["h2", "hyper", "opentelemetry", "reqwest", "rustls"]
+        .iter()
+        .any(|it| is_of(it))
+    {
         return false;
     }
     let most = match metadata.is_span() && target.starts_with("refrain") {
@@ -142,7 +148,8 @@ pub(crate) fn is_exported(metadata: &Metadata<'_>) -> bool {
 
 /// Runs `work` in a span that is the root of its trace.
 pub async fn in_span<T>(name: &str, work: impl Future<Output = T>) -> T {
-    work.instrument(tracing::debug_span!("command", otel.name = name)).await
+    work.instrument(tracing::debug_span!("command", otel.name = name))
+        .await
 }
 
 /// Removes fields that are meant for log lines.
@@ -211,7 +218,11 @@ impl opentelemetry_http::HttpClient for OtlpClient {
         match &sent {
             Err(error) => limited_event!(WARN, %error, "failed to export spans"),
             Ok(response) if !response.status().is_success() => {
-                limited_event!(WARN, status = response.status().as_u16(), "spans were rejected");
+                limited_event!(
+                    WARN,
+                    status = response.status().as_u16(),
+                    "spans were rejected"
+                );
             }
             Ok(_) => {}
         }

@@ -29,9 +29,9 @@ use serde_json::{Map, Value, json};
 use session_stream::SessionStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tracing::Instrument;
-use tokio::sync::{Mutex, watch};
 
 pub(crate) const PING: &str = "ping";
 const LIST_ROOTS: &str = "roots/list";

@@ -124,9 +124,10 @@ impl LinkError {
 
     pub(crate) fn kind(&self) -> &ErrorKind {
         match self {
-            Self::NotSent(kind) | Self::Busy { kind, .. } | Self::Lost(kind) | Self::Final(kind) => {
-                kind
-            }
+            Self::NotSent(kind)
+            | Self::Busy { kind, .. }
+            | Self::Lost(kind)
+            | Self::Final(kind) => kind,
         }
     }
 

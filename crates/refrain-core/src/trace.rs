@@ -196,7 +196,8 @@ mod tests {
         assert_eq!(trace.parent().to_string(), sent);
         assert_eq!((trace.link(), trace.tracestate()), (None, Some("a=1")));
         assert_eq!(trace.next_origin(), trace.origin);
-        let exported = Traceparent::parse("00-0af7651916cd43dd8448eb211c80319c-0707070707070707-00");
+        let exported =
+            Traceparent::parse("00-0af7651916cd43dd8448eb211c80319c-0707070707070707-00");
         trace.set_exported(exported.expect("a traceparent"));
         assert_eq!(Some(trace.traceparent()), exported);
         assert_eq!(trace.parent().to_string(), sent);

@@ -7,7 +7,7 @@ use crate::http::Headers;
 use crate::legacy::{LegacyExchange, Lifetime, Session};
 use crate::metrics::{Label, NonCall, Refusal};
 use crate::relay::PendingRelay;
-use crate::request_span::{self, SpanRequest};
+use crate::request_span::{legacy_span, rejected_span};
 use crate::response::{Disposition, MessageResponse};
 use crate::rounds::{CallRequest, Home, Round, TokenSource};
 use crate::server::{Server, ServerInner};
@@ -22,7 +22,7 @@ use refrain_wire::ratified::{
 };
 use refrain_wire::{
     Call, CallKind, CompleteParams, Empty, Id, ListenParams, Message, Meta, PROTOCOL_VERSION,
-    Rejection, Reply, RpcError, TaskMethod, TaskParams, TraceContext, check_values, find_request_id, parse,
+    Rejection, Reply, RpcError, TaskMethod, TaskParams, check_values, find_request_id, parse,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -180,41 +180,6 @@ impl<'a> ParsedRequest<'a> {
         }
     }
 
-    /// Takes the trace context from the HTTP headers if `_meta` has none.
-    fn with_trace_of(mut self, headers: Option<&HeaderMap>) -> Self {
-        let has_trace = |trace: &TraceContext<'_>| trace.parent.is_some();
-        if let Some(headers) = headers
-            && !self.meta().trace.as_deref().is_some_and(has_trace)
-            && let Some(trace) = request_span::from_headers(headers)
-        {
-            self.meta_mut().trace = Some(trace);
-        }
-        self
-    }
-
-    fn meta_mut(&mut self) -> &mut Meta<'a> {
-        match self {
-            Self::Call(call) => &mut call.meta,
-            Self::Discover(meta) => meta,
-            Self::List(_, params) => &mut params.meta,
-            Self::Complete(params) => &mut params.meta,
-            Self::Listen(params) => &mut params.meta,
-            Self::Task(params) => &mut params.meta,
-        }
-    }
-
-    /// Opens the span of the request.
-    fn open_span(&self, id: Id<'_>, context: &Context<'_>) -> Span {
-        let meta = self.meta();
-        let request = SpanRequest {
-            id: Some(id),
-            method: self.method(),
-            version: &meta.protocol_version,
-            trace: meta.trace.as_deref(),
-        };
-        request_span::open(&request, context)
-    }
-
     pub(crate) fn method(&self) -> &'static str {
         match self {
             Self::Call(call) => call.kind.method(),
@@ -254,27 +219,6 @@ impl<'a> ParsedRequest<'a> {
         }
         Ok(self)
     }
-}
-
-/// Opens the span of a request of a legacy client.
-fn legacy_span(
-    id: Id<'_>,
-    method: &str,
-    params: Option<&RawValue>,
-    context: &Context<'_>,
-) -> Span {
-    if !tracing::enabled!(tracing::Level::DEBUG) {
-        return Span::none();
-    }
-    let trace = legacy::read_trace(params);
-    let trace = trace.or_else(|| request_span::from_headers(context.http?));
-    let request = SpanRequest {
-        id: Some(id),
-        method: request_span::known_method(method),
-        version: "",
-        trace: trace.as_deref(),
-    };
-    request_span::open(&request, context)
 }
 
 /// Whether a legacy client may send this method before its session is open. On stdio that includes `ping`.
@@ -367,13 +311,7 @@ impl Server {
             (_, message) => message,
         };
         let rejected = |id, method: &str, error| {
-            let request = SpanRequest {
-                id,
-                method: request_span::known_method(method),
-                version: "",
-                trace: None,
-            };
-            let span = request_span::open(&request, &context);
+            let span = rejected_span(id, method, &context);
             Disposition::Response(MessageResponse::rejected(self, id, error).in_span(span))
         };
         let (id, method, request) = match message {

@@ -39,10 +39,7 @@ impl HttpClient {
         Self(client)
     }
 
-    pub async fn send(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, Error> {
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
         self.0.request(request).await
     }
 }

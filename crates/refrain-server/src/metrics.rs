@@ -108,12 +108,7 @@ impl Metrics {
     }
 
     /// Counts a round.
-    pub(crate) fn round(
-        &self,
-        kind: CallKind,
-        target: Option<&TargetCounts>,
-        outcome: RoundLabel,
-    ) {
+    pub(crate) fn round(&self, kind: CallKind, target: Option<&TargetCounts>, outcome: RoundLabel) {
         self.targets.or_shared(kind, target).rounds.add(outcome);
     }
 

@@ -9,36 +9,107 @@
 //! | run of a task | consumer | the call that created the task | the same call |
 //! | run of a live call | internal | the first request of the call | |
 
-use crate::dispatch::{Context, SessionContext};
+use crate::dispatch::{Context, ParsedRequest, SessionContext};
 use crate::legacy::Lifetime;
 use crate::metrics::{Label, NonCall};
 use http::HeaderMap;
 use refrain_core::{FlowId, Start, Trace};
 use refrain_store::TaskId;
-use refrain_wire::{CallKind, ErrorCode, Id, Reply, TraceContext, Traceparent, otel};
-use tracing::Span;
+use refrain_wire::legacy::read_trace;
+use refrain_wire::{CallKind, ErrorCode, Id, Meta, Reply, TraceContext, Traceparent, otel};
+use serde_json::value::RawValue;
 use tracing::field::{Empty, display};
+use tracing::{Level, Span};
 
 /// The method name of requests whose method is unknown. Clients choose those names, and there may be any number.
 const OTHER: &str = "_OTHER";
 
 /// A request, as far as its span needs it.
-pub(crate) struct SpanRequest<'a> {
-    pub(crate) id: Option<Id<'a>>,
-    pub(crate) method: &'static str,
-    pub(crate) version: &'a str,
-    pub(crate) trace: Option<&'a TraceContext<'a>>,
+struct SpanRequest<'a> {
+    id: Option<Id<'a>>,
+    method: &'static str,
+    version: &'a str,
+    trace: Option<&'a TraceContext<'a>>,
+}
+
+impl<'a> ParsedRequest<'a> {
+    /// Takes the trace context from the HTTP headers if `_meta` has none.
+    pub(crate) fn with_trace_of(mut self, headers: Option<&HeaderMap>) -> Self {
+        let has_trace = |trace: &TraceContext<'_>| trace.parent.is_some();
+        if let Some(headers) = headers
+            && !self.meta().trace.as_deref().is_some_and(has_trace)
+            && let Some(trace) = from_headers(headers)
+        {
+            self.meta_mut().trace = Some(trace);
+        }
+        self
+    }
+
+    fn meta_mut(&mut self) -> &mut Meta<'a> {
+        match self {
+            Self::Call(call) => &mut call.meta,
+            Self::Discover(meta) => meta,
+            Self::List(_, params) => &mut params.meta,
+            Self::Complete(params) => &mut params.meta,
+            Self::Listen(params) => &mut params.meta,
+            Self::Task(params) => &mut params.meta,
+        }
+    }
+
+    /// Opens the span of the request.
+    pub(crate) fn open_span(&self, id: Id<'_>, context: &Context<'_>) -> Span {
+        let meta = self.meta();
+        let request = SpanRequest {
+            id: Some(id),
+            method: self.method(),
+            version: &meta.protocol_version,
+            trace: meta.trace.as_deref(),
+        };
+        open(&request, context)
+    }
+}
+
+/// Opens the span of a request of a legacy client.
+pub(crate) fn legacy_span(
+    id: Id<'_>,
+    method: &str,
+    params: Option<&RawValue>,
+    context: &Context<'_>,
+) -> Span {
+    if !tracing::span_enabled!(Level::DEBUG) {
+        return Span::none();
+    }
+    let trace = read_trace(params);
+    let trace = trace.or_else(|| from_headers(context.http?));
+    let request = SpanRequest {
+        id: Some(id),
+        method: known_method(method),
+        version: "",
+        trace: trace.as_deref(),
+    };
+    open(&request, context)
+}
+
+/// Opens the span of a request that could not be read.
+pub(crate) fn rejected_span(id: Option<Id<'_>>, method: &str, context: &Context<'_>) -> Span {
+    let request = SpanRequest {
+        id,
+        method: known_method(method),
+        version: "",
+        trace: None,
+    };
+    open(&request, context)
 }
 
 /// The method of a rejected request, if this server knows it.
-pub(crate) fn known_method(method: &str) -> &'static str {
+fn known_method(method: &str) -> &'static str {
     let call = CallKind::from_method(method).map(CallKind::method);
     call.or_else(|| NonCall::of(method).map(Label::name))
         .unwrap_or(OTHER)
 }
 
 /// Opens the span of a request. [`set_target`] and [`set_flow`] complete that of a call.
-pub(crate) fn open(request: &SpanRequest<'_>, context: &Context<'_>) -> Span {
+fn open(request: &SpanRequest<'_>, context: &Context<'_>) -> Span {
     let span = tracing::debug_span!(
         "request",
         otel.name = request.method,

@@ -288,15 +288,16 @@ impl MessageResponse {
                     return Poll::Ready(None);
                 }
                 Work::Reply(reply) => reply,
-                Work::Pending(mut pending) => match self.span.in_scope(|| pending.as_mut().poll(cx))
-                {
-                    Poll::Ready(Ok(reply)) => reply,
-                    Poll::Ready(Err(missing)) => self.forbid(missing),
-                    Poll::Pending => {
-                        self.work = Work::Pending(pending);
-                        return Poll::Pending;
+                Work::Pending(mut pending) => {
+                    match self.span.in_scope(|| pending.as_mut().poll(cx)) {
+                        Poll::Ready(Ok(reply)) => reply,
+                        Poll::Ready(Err(missing)) => self.forbid(missing),
+                        Poll::Pending => {
+                            self.work = Work::Pending(pending);
+                            return Poll::Pending;
+                        }
                     }
-                },
+                }
                 Work::Deferred(mut response) => {
                     if let Poll::Ready(response) = response.as_mut().poll(cx) {
                         let translate = self.translate.take();

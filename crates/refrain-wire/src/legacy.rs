@@ -17,8 +17,8 @@ mod write;
 pub(crate) use downgrade::NEW_MEMBERS;
 pub(crate) use read::decode_initialize_in;
 pub use read::{
-    Initialize, decode_call, decode_complete, decode_initialize, decode_list, decode_set_level, read_trace,
-    decode_uri, is_modern, split_batch,
+    Initialize, decode_call, decode_complete, decode_initialize, decode_list, decode_set_level,
+    decode_uri, is_modern, read_trace, split_batch,
 };
 pub use write::{
     InitializeResult, write_ask, write_cancelled, write_change, write_error, write_reply,

@@ -138,9 +138,9 @@ fn check_links(spans: &[ReceivedSpan]) {
 
 fn check_attributes(spans: &[ReceivedSpan]) {
     let find = |service: &str, kind: &str, name: &str| {
-        let found = spans.iter().find(|span| {
-            span.service == service && span.kind() == kind && span.span.name == name
-        });
+        let found = spans
+            .iter()
+            .find(|span| span.service == service && span.kind() == kind && span.span.name == name);
         found.unwrap_or_else(|| panic!("no span {service} {kind} {name}"))
     };
     let sent = find("client", "client", "tools/call create_vm");
@@ -192,7 +192,9 @@ async fn every_method_has_spans_and_rejections_have_error_types() {
     server.stop().await;
     let spans = collector.all();
     let names = |service: &str, kind: &str| {
-        let of = spans.iter().filter(|it| it.service == service && it.kind() == kind);
+        let of = spans
+            .iter()
+            .filter(|it| it.service == service && it.kind() == kind);
         let mut names: Vec<_> = of.map(|it| it.attribute("mcp.method.name")).collect();
         names.sort_unstable();
         names.dedup();
@@ -200,7 +202,12 @@ async fn every_method_has_spans_and_rejections_have_error_types() {
     };
     let methods = names("client", "client");
     assert_eq!(names("server", "server"), methods);
-    for method in ["server/discover", "tools/list", "prompts/list", "resources/list"] {
+    for method in [
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+    ] {
         assert!(methods.contains(&Some(method.to_owned())), "{methods:?}");
     }
     let unknown: Vec<_> = spans
@@ -221,7 +228,10 @@ async fn unreachable_collector_does_not_stop_serving() {
     let [free] = crate::relay::free::<1>();
     let endpoint = format!("http://{free}");
     let serve = Serve::new().env("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint);
-    let serve = serve.env("OTEL_EXPORTER_OTLP_HEADERS", &format!("x-api-key={API_KEY}"));
+    let serve = serve.env(
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        &format!("x-api-key={API_KEY}"),
+    );
     let serve = serve.env("OTEL_BSP_SCHEDULE_DELAY", "50");
     let mut server = serve.start().await;
     let called = crate::support::run(["call", &server.url(), "echo", "text=hi"]).await;
@@ -234,7 +244,10 @@ async fn unreachable_collector_does_not_stop_serving() {
 #[tokio::test]
 async fn export_is_controlled_by_the_standard_variables() {
     let collector = Collector::start(API_KEY).await;
-    for (name, value) in [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")] {
+    for (name, value) in [
+        ("OTEL_SDK_DISABLED", "true"),
+        ("OTEL_TRACES_EXPORTER", "none"),
+    ] {
         let serve = exporting(Serve::new(), &collector, "server").env(name, value);
         let mut server = serve.start().await;
         let called = crate::support::run(["call", &server.url(), "echo", "text=hi"]).await;

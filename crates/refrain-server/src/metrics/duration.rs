@@ -67,7 +67,9 @@ impl Durations {
             error = ErrorType::Other;
         }
         let histogram = failed.entry(error);
-        histogram.or_insert_with(|| Histogram::new(BUCKETS)).observe(seconds);
+        histogram
+            .or_insert_with(|| Histogram::new(BUCKETS))
+            .observe(seconds);
     }
 
     /// Calls `encode` with each histogram and its error type.
@@ -80,6 +82,8 @@ impl Durations {
             encode(None, histogram)?;
         }
         let failed = self.failed.lock();
-        failed.iter().try_for_each(|(error, histogram)| encode(Some(*error), histogram))
+        failed
+            .iter()
+            .try_for_each(|(error, histogram)| encode(Some(*error), histogram))
     }
 }

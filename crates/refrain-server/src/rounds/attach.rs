@@ -3,9 +3,9 @@
 use super::Rounds;
 use super::admit::AdmittedCall;
 use super::round::{FlowHome, Round, RoundState};
-use crate::request_span;
 use crate::limits::Permit;
 use crate::live::{AttachedRequest, Subscribed};
+use crate::request_span;
 use refrain_core::{Snapshot, Start};
 use refrain_wire::Call;
 use std::sync::Arc;

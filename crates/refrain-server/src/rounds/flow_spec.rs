@@ -7,9 +7,7 @@ use crate::handler::{HandlerInput, StateMap};
 use crate::live::Subscribed;
 use crate::server::{Server, WeakServer};
 use crate::services::Services;
-use refrain_core::{
-    Cx, Env, Error, Flow, HandlerFuture, Outcome, Pressure, Principal, Start,
-};
+use refrain_core::{Cx, Env, Error, Flow, HandlerFuture, Outcome, Pressure, Principal, Start};
 use refrain_wire::{Capabilities, Excerpt, ResultBody, ToolResult, parse_value};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -77,11 +75,7 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    pub(crate) fn new(
-        server: WeakServer,
-        catalog: Arc<Catalog>,
-        services: Services,
-    ) -> Self {
+    pub(crate) fn new(server: WeakServer, catalog: Arc<Catalog>, services: Services) -> Self {
         Self {
             server,
             catalog,

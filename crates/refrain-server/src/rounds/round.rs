@@ -1,11 +1,11 @@
 //! Fourth stage of a round: runs the flow in its home until it replies.
 
+use super::Rounds;
 use super::client::ClientFlow;
 use super::metrics::RoundMetrics;
 use super::park::LiveStart;
 use super::session::SessionFlow;
 use super::single_use::{ClaimResult, ReplayClaim, ReplayRecord, already_used};
-use super::Rounds;
 use crate::limits::Permit;
 use crate::live::{AnswerSender, AttachedEvent, AttachedRequest};
 use crate::tasks::{CallPermit, CreatedTask};

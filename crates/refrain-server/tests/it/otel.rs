@@ -95,7 +95,10 @@ async fn two_rounds_share_a_trace_under_the_client_spans() {
         assert_eq!(span.status, Status::Unset);
         let tool = attribute(span, "gen_ai.tool.name");
         assert_eq!(tool, Some(&Attribute::from("order")));
-        assert_eq!(attribute(span, "refrain.round"), Some(&Attribute::from(round)));
+        assert_eq!(
+            attribute(span, "refrain.round"),
+            Some(&Attribute::from(round))
+        );
         assert_eq!(
             attribute(span, "otel.name"),
             None,
@@ -105,7 +108,9 @@ async fn two_rounds_share_a_trace_under_the_client_spans() {
     // The second round is linked to the first, which asked.
     let links = |n: usize| {
         let links = rounds[n].links.iter();
-        links.map(|link| link.span_context.span_id()).collect::<Vec<_>>()
+        links
+            .map(|link| link.span_context.span_id())
+            .collect::<Vec<_>>()
     };
     assert_eq!(links(0), []);
     assert_eq!(links(1), [rounds[0].span_context.span_id()]);

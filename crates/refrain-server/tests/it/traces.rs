@@ -119,7 +119,10 @@ async fn rounds_on_two_instances_share_a_trace() {
         }
         assert!(seen.spans[round].closed);
     }
-    assert_eq!(field(&seen, 0, "refrain.flow.id"), field(&seen, 1, "refrain.flow.id"));
+    assert_eq!(
+        field(&seen, 0, "refrain.flow.id"),
+        field(&seen, 1, "refrain.flow.id")
+    );
     assert_ne!(field(&seen, 0, "span_id"), field(&seen, 1, "span_id"));
     // Downstream calls get the logged span id with the flags of this round.
     let span = field(&seen, 1, "span_id").expect("the span has an id");
@@ -358,9 +361,17 @@ async fn http_header_is_used_if_meta_has_no_trace() {
     let (one, _) = pair().await;
     let (seen, _guard) = watch(LevelFilter::DEBUG);
     let list = Request::rpc("tools/list", json!({}));
-    one.send(&list.clone().header("traceparent", FIRST)).await.reply();
-    one.send(&list.header("traceparent", "malformed")).await.reply();
-    let call = |request: Request| request.header("traceparent", FIRST).header("tracestate", "a=1");
+    one.send(&list.clone().header("traceparent", FIRST))
+        .await
+        .reply();
+    one.send(&list.header("traceparent", "malformed"))
+        .await
+        .reply();
+    let call = |request: Request| {
+        request
+            .header("traceparent", FIRST)
+            .header("tracestate", "a=1")
+    };
     one.send(&call(request(&[]))).await.reply();
     one.send(&call(request(&[parent(OTHER)]))).await.reply();
     let seen = seen.take();
@@ -378,8 +389,12 @@ async fn http_header_is_used_if_meta_has_no_trace() {
 async fn rejected_requests_have_spans_without_names_of_the_client() {
     let (one, _) = pair().await;
     let (seen, _guard) = watch(LevelFilter::DEBUG);
-    one.send(&Request::tool("made_up", json!({}))).await.error(200, -32602);
-    one.send(&Request::rpc("made/up", json!({}))).await.error(404, -32601);
+    one.send(&Request::tool("made_up", json!({})))
+        .await
+        .error(200, -32602);
+    one.send(&Request::rpc("made/up", json!({})))
+        .await
+        .error(404, -32601);
     let seen = seen.take();
     for (n, name, code) in [(0, "tools/call", "-32602"), (1, "_OTHER", "-32601")] {
         assert_eq!(field(&seen, n, "otel.name"), Some(name));

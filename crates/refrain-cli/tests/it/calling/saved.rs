@@ -661,7 +661,8 @@ async fn started_commands_do_not_inherit_secrets() {
         "echo \"secrets:$REFRAIN_TOKEN$REFRAIN_KEYS$REFRAIN_STORE$OTEL_EXPORTER_OTLP_HEADERS.\" >'{seen}'; exec '{}' serve --stdio",
         env!("CARGO_BIN_EXE_refrain")
     );
-    let sampler = "echo \"secrets:$REFRAIN_TOKEN$REFRAIN_KEYS$REFRAIN_STORE$OTEL_EXPORTER_OTLP_HEADERS.\"";
+    let sampler =
+        "echo \"secrets:$REFRAIN_TOKEN$REFRAIN_KEYS$REFRAIN_STORE$OTEL_EXPORTER_OTLP_HEADERS.\"";
     let mut command = program();
     command.args(["call", "--stdio", "analyze_data", "data=1"]);
     command.args(["--sampler", sampler, "--", "sh", "-c", &serve]);

@@ -140,7 +140,11 @@ impl ReceivedSpan {
     }
 
     pub(super) fn links(&self) -> Vec<String> {
-        self.span.links.iter().map(|link| hex(&link.span_id)).collect()
+        self.span
+            .links
+            .iter()
+            .map(|link| hex(&link.span_id))
+            .collect()
     }
 
     pub(super) fn attribute(&self, key: &str) -> Option<String> {

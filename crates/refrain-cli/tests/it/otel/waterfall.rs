@@ -40,7 +40,9 @@ pub(super) fn check(spans: &[ReceivedSpan]) {
 /// The text of each row.
 fn labels(svg: &str) -> Vec<&str> {
     let texts = svg.split("class=\"label\">").skip(1);
-    texts.filter_map(|text| Some(text.split_once('<')?.0)).collect()
+    texts
+        .filter_map(|text| Some(text.split_once('<')?.0))
+        .collect()
 }
 
 /// The rows in the order of the tree. Later siblings with the same name and service, such as polls, are left out.
