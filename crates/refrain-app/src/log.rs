@@ -7,7 +7,7 @@ use crate::telemetry::{self, Telemetry};
 use anstream::{AutoStream, ColorChoice};
 use opentelemetry::trace::TracerProvider;
 use std::env::VarError;
-use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{EnvFilter, Layer};
@@ -52,7 +52,7 @@ where
         .with_target(false)
         .with_threads(false)
         .with_tracked_inactivity(false)
-        .with_filter(filter_fn(telemetry::is_exported));
+        .with_filter(filter_fn(telemetry::is_exported).with_max_level_hint(LevelFilter::DEBUG));
     let exported = tracing_subscriber::registry().with(exported);
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)

@@ -82,12 +82,12 @@ async fn call_spans() -> Vec<ReceivedSpan> {
     call.extend(["--answer", r#"size={"processors": 2}"#]);
     let called = run_command(exporting_command(&collector, &call)).await;
     assert_eq!(called.code, 0, "{called:?}");
-    assert!(called.stdout.contains("web runs"), "{called:?}");
+    assert!(called.out.contains("web runs"), "{called:?}");
     fleet.stop().await;
     named_by_round(collector.trace("refrain call"))
 }
 
-/// Names the instance of the first round `a`, and that of the second `b`. Either may serve a poll.
+/// Names the instance of the first round `a`, and that of the second `b`. Either may serve the other requests.
 fn named_by_round(mut spans: Vec<ReceivedSpan>) -> Vec<ReceivedSpan> {
     let is_round = |span: &&ReceivedSpan| {
         span.attribute("refrain.round").as_deref() == Some("1") && span.service != "gateway"
@@ -95,8 +95,8 @@ fn named_by_round(mut spans: Vec<ReceivedSpan>) -> Vec<ReceivedSpan> {
     let first = spans.iter().find(is_round).map(|span| span.service.clone());
     for span in &mut spans {
         if matches!(&*span.service, "a" | "b") {
-            span.service = match &span.span.name {
-                poll if poll == "tasks/get" => "instance",
+            span.service = match &*span.span.name {
+                "server/discover" | "tasks/get" => "instance",
                 _ if Some(&span.service) == first.as_ref() => "a",
                 _ => "b",
             }
