@@ -137,14 +137,11 @@ fn check_links(spans: &[ReceivedSpan]) {
 }
 
 fn check_attributes(spans: &[ReceivedSpan]) {
-    let find = |service: &str, kind: &str, name: &str| {
-        let found = spans
-            .iter()
-            .find(|span| span.service == service && span.kind() == kind && span.span.name == name);
-        found.unwrap_or_else(|| panic!("no span {service} {kind} {name}"))
-    };
-    let sent = find("client", "client", "tools/call create_vm");
-    let received = find("gateway", "server", "tools/call create_vm");
+    let name = "tools/call create_vm";
+    let is_sent = |it: &&ReceivedSpan| it.service == "client" && it.span.name == name;
+    let sent = spans.iter().find(is_sent).expect("a request of the client");
+    let received = spans.iter().find(|span| span.parent() == sent.id());
+    let received = received.expect("the request at the gateway");
     for (span, home) in [(sent, None), (received, Some("client"))] {
         for (key, value) in [
             ("mcp.method.name", Some("tools/call")),

@@ -64,7 +64,7 @@ impl Collector {
         self.spans.lock().clone()
     }
 
-    /// All spans of the trace whose root has this name.
+    /// All spans of the trace whose root has this name, ordered by time.
     pub(super) fn trace(&self, root: &str) -> Vec<ReceivedSpan> {
         let all = self.all();
         let mut roots = all.iter().filter(|it| it.span.parent_span_id.is_empty());
@@ -72,6 +72,7 @@ impl Collector {
         let id = root.expect("a root with this name").trace();
         let mut spans = all;
         spans.retain(|span| span.trace() == id);
+        spans.sort_by_key(|span| span.span.start_time_unix_nano);
         spans
     }
 }
