@@ -89,7 +89,8 @@ impl<F: Args> InstanceFlags<F> {
     ) -> Result<ExitCode, AppError> {
         let (config, own) = config.check()?;
         let log = config.config.log;
-        log::start("info", log, std::io::stderr)?;
+        // Dropped at the end, after the runtime: the last spans end with it.
+        let _telemetry = log::start(app.name, "info", log, std::io::stderr)?;
         let secrets = [&config.config.keys, &config.config.tls_key];
         let webhooks = config.config.webhooks.values();
         let webhooks = webhooks.map(|webhook| &webhook.secret_file);

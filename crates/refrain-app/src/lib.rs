@@ -53,6 +53,7 @@ mod shell_files;
 mod signals;
 mod store;
 mod tasks;
+pub mod telemetry;
 mod tls;
 mod webhooks;
 mod worker;

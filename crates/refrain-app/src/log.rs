@@ -1,18 +1,28 @@
-//! Logging to standard error, as text or JSON, filtered by `$RUST_LOG`.
+//! Logging to standard error, as text or JSON, filtered by `$RUST_LOG`, and the export of traces.
 
 use crate::AppError;
 pub use crate::config::LogFormat;
 use crate::error::with_hint;
+use crate::telemetry::{self, Telemetry};
 use anstream::{AutoStream, ColorChoice};
+use opentelemetry::trace::TracerProvider;
 use std::env::VarError;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::prelude::*;
+use tracing_subscriber::{EnvFilter, Layer};
 
 const FILTER: &str = "RUST_LOG";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Starts logging to `writer`. `level` is the filter if `$RUST_LOG` is not set.
-pub fn start<W>(level: &str, format: LogFormat, writer: W) -> Result<(), AppError>
+/// Starts logging to `writer`, and the [export of traces](telemetry) if the environment asks for it. `level` is the filter
+/// if `$RUST_LOG` is not set, `service` the name of the service in traces.
+pub fn start<W>(
+    service: &str,
+    level: &str,
+    format: LogFormat,
+    writer: W,
+) -> Result<Telemetry, AppError>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -23,15 +33,35 @@ where
     };
     // Colours on a terminal, unless NO_COLOR or a similar variable is set.
     let colours = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let provider = telemetry::start(service)?;
+    let Some(exporter) = &provider else {
+        // One filter for everything costs less than a filter per layer.
+        let lines = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(writer)
+            .with_ansi(colours);
+        match format {
+            LogFormat::Text => lines.init(),
+            LogFormat::Json => lines.json().init(),
+        }
+        return Ok(Telemetry(None));
+    };
+    let exported = tracing_opentelemetry::layer()
+        .with_tracer(exporter.tracer("refrain"))
+        .with_location(false)
+        .with_target(false)
+        .with_threads(false)
+        .with_tracked_inactivity(false)
+        .with_filter(filter_fn(telemetry::is_exported).with_max_level_hint(LevelFilter::DEBUG));
+    let exported = tracing_subscriber::registry().with(exported);
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .with_ansi(colours);
     match format {
-        LogFormat::Text => lines.init(),
-        LogFormat::Json => lines.json().init(),
+        LogFormat::Text => exported.with(lines.with_filter(filter)).init(),
+        LogFormat::Json => exported.with(lines.json().with_filter(filter)).init(),
     }
-    Ok(())
+    Ok(Telemetry(provider))
 }
 
 /// Events of this level. The HTTP/2 library warns of each client that misbehaves, without a limit, and rmcp tells of each call,
@@ -95,7 +125,7 @@ mod tests {
             "warn,refrain_server=trace",
             "hyper",
             "3",
-            "refrain_server[round{method=x}]=debug",
+            "refrain_server[request{method=x}]=debug",
             "info,",
         ] {
             assert!(filter(good).is_ok(), "{good:?}");

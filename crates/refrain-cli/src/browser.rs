@@ -1,6 +1,6 @@
 //! Opens pages in the user's browser.
 
-use crate::client::SECRETS;
+use crate::client::secrets;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use url::Url;
 pub(crate) fn open(url: &Url) -> io::Result<()> {
     let mut failed = io::ErrorKind::NotFound.into();
     for mut command in open::commands(url.as_str()) {
-        for secret in SECRETS {
+        for secret in secrets() {
             command.env_remove(secret);
         }
         command

@@ -33,8 +33,9 @@ use crate::{AppError, print_error, runtime};
 use clap::Subcommand;
 use dialect::{ProtocolOption, protocol_hint};
 use exit::CommandError;
-pub(crate) use options::SECRETS;
+pub(crate) use options::secrets;
 use refrain_app::log::{self, LogFormat};
+use refrain_app::telemetry::{Telemetry, in_span};
 use refrain_wire::Implementation;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -80,10 +81,26 @@ pub(crate) enum ClientCommand {
     Logout(login::LogoutOptions),
 }
 
+impl ClientCommand {
+    /// The name of the command in traces.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Call(_) => "refrain call",
+            Self::Prompt(_) => "refrain prompt",
+            Self::Read(_) => "refrain read",
+            Self::Resume(_) => "refrain resume",
+            Self::List(_) => "refrain list",
+            Self::Task(_) => "refrain task",
+            Self::Login(_) => "refrain login",
+            Self::Logout(_) => "refrain logout",
+        }
+    }
+}
+
 pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
-    start_log()?;
+    let _telemetry = start_log()?;
     let runtime = runtime()?;
-    let done = runtime.block_on(async {
+    let done = runtime.block_on(in_span(command.name(), async {
         match command {
             ClientCommand::Call(options) => call::tool(*options).await,
             ClientCommand::Prompt(options) => call::prompt(*options).await,
@@ -94,7 +111,7 @@ pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
             ClientCommand::Login(options) => login::login(&options).await,
             ClientCommand::Logout(options) => login::logout(&options),
         }
-    });
+    }));
     // Ends a server process whose connection was not closed. A thread that reads standard input is not waited for.
     runtime.shutdown_timeout(SHUTDOWN_TIME);
     let code = done.unwrap_or_else(|error| {
@@ -106,8 +123,8 @@ pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
 }
 
 /// Starts logging. Log lines are held back while a question is shown at the terminal.
-pub(crate) fn start_log() -> Result<(), AppError> {
-    log::start("warn", LogFormat::Text, || LogLines)
+pub(crate) fn start_log() -> Result<Telemetry, AppError> {
+    log::start("refrain client", "warn", LogFormat::Text, || LogLines)
 }
 
 /// Prints a usage error as JSON if `--json` was given.

@@ -51,7 +51,7 @@ pub(crate) struct DevOptions {
 }
 
 pub(crate) fn run(options: &DevOptions) -> Result<ExitCode, AppError> {
-    client::start_log()?;
+    let _telemetry = client::start_log()?;
     let sources = Sources::of_this_crate()?;
     let runtime = runtime()?;
     let ended = runtime.block_on(async {

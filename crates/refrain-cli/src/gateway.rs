@@ -140,7 +140,7 @@ pub(crate) fn run(options: GatewayOptions) -> Result<ExitCode, AppError> {
 }
 
 fn check(options: &CheckOptions) -> Result<ExitCode, AppError> {
-    log::start("error", LogFormat::Text, std::io::stderr)?;
+    let _telemetry = log::start("refrain gateway", "error", LogFormat::Text, std::io::stderr)?;
     let config = match &options.config {
         Some(file) => app().read_settings(file)?,
         None => GatewayConfig::default(),

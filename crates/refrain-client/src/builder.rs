@@ -10,6 +10,7 @@ use crate::handlers::{HandlerError, Handlers};
 use crate::limits::ClientLimits;
 use crate::notifications::{LogMessage, Notifications, Progress};
 use crate::pending::PendingCall;
+use crate::request_span::RequestReport;
 use crate::retry::Retry;
 use crate::transport::{
     HttpLink, Link, PipeLink, PipeSetup, StderrObserver, WireMessage, WireObserver,
@@ -21,6 +22,8 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::process::Command;
 use url::{ParseError, Url};
+
+type RequestObserver = dyn Fn(&RequestReport<'_>) + Send + Sync;
 
 /// Builds a [`Client`]: its identity, the asks it can answer, and its limits.
 #[derive(Clone)]
@@ -41,6 +44,7 @@ pub struct ClientBuilder {
     pub(crate) on_pending: Arc<dyn Fn(&PendingCall) + Send + Sync>,
     pub(crate) on_task: Arc<dyn Fn(&Task) + Send + Sync>,
     pub(crate) on_retry: Arc<dyn Fn(&Retry<'_>) + Send + Sync>,
+    pub(crate) on_request: Option<Arc<RequestObserver>>,
     pub(crate) on_stderr: StderrObserver,
     pub(crate) authorize: Option<Arc<dyn Authorize>>,
     /// Names and secret values.
@@ -77,6 +81,7 @@ impl Default for ClientBuilder {
             on_pending: Arc::new(|_| {}),
             on_task: Arc::new(|_| {}),
             on_retry: Arc::new(|_| {}),
+            on_request: None,
             on_stderr: Arc::new(|_| {}),
             authorize: None,
             headers: Vec::new(),
@@ -269,6 +274,23 @@ impl ClientBuilder {
     /// Authorizes the requests to a URL.
     pub fn authorize(mut self, authorize: impl Authorize) -> Self {
         self.authorize = Some(Arc::new(authorize));
+        self
+    }
+
+    /// Calls `observe` after each request, also after each attempt of a retried one, for metrics such as OpenTelemetry's
+    /// `mcp.client.operation.duration`.
+    ///
+    /// ```
+    /// # use refrain_client::Client;
+    /// let builder = Client::builder().on_request(|request| {
+    ///     println!("{} took {:?}", request.method, request.elapsed);
+    /// });
+    /// ```
+    pub fn on_request(
+        mut self,
+        observe: impl Fn(&RequestReport<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_request = Some(Arc::new(observe));
         self
     }
 

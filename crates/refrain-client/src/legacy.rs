@@ -15,6 +15,7 @@ use crate::client::ClientInner;
 use crate::error::ErrorKind;
 use crate::notifications::Notifications;
 use crate::protocol::RequestPlan;
+use crate::request_span::add_context;
 use crate::transport::{IncomingMessage, LinkError, LinkResponse, LinkResult, OutgoingMessage};
 use active_calls::ActiveCalls;
 use http::{HeaderMap, HeaderValue};
@@ -24,11 +25,13 @@ use refrain_wire::client::{
 use refrain_wire::legacy::Revision;
 use refrain_wire::limited_event;
 use refrain_wire::{ErrorCode, Root};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use session_stream::SessionStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
+use tracing::Instrument;
 
 pub(crate) const PING: &str = "ping";
 const LIST_ROOTS: &str = "roots/list";
@@ -47,8 +50,8 @@ pub(crate) struct Legacy {
 
 #[derive(Clone, PartialEq)]
 pub(crate) struct LegacySession {
-    version: HeaderValue,
-    id: Option<HeaderValue>,
+    pub(crate) version: HeaderValue,
+    pub(crate) id: Option<HeaderValue>,
 }
 
 pub(crate) struct Handshake {
@@ -116,14 +119,23 @@ impl ClientInner {
         let id = self.connection.ids.next();
         let (info, capabilities) = &self.connection.identity;
         let request = Request::initialize(version, info, *capabilities);
+        let span = self.open_span(&request, None, id, None);
+        let mut meta = Map::new();
+        add_context(&mut meta, &span);
         let outgoing = OutgoingMessage {
             id: Some(id),
             silence: self.setup.limits.silence,
-            body: request.write(id, None),
+            body: request.write(id, Some(meta).filter(|meta| !meta.is_empty())),
             ..OutgoingMessage::default()
         };
-        let mut exchange = self.connection.link.open(&outgoing).await?;
-        let response = self.read_response(&mut exchange, &HeaderMap::new()).await?;
+        let begun = Instant::now();
+        let exchanged = async {
+            let mut exchange = self.connection.link.open(&outgoing).await?;
+            let response = self.read_response(&mut exchange, &HeaderMap::new()).await;
+            self.end_request(&request.clone().into(), &span, begun.elapsed(), &response);
+            response.map(|response| (exchange, response))
+        };
+        let (exchange, response) = exchanged.instrument(span.clone()).await?;
         let rejected = |failure| LinkError::Final(ErrorKind::Rpc(failure));
         let raw = response.outcome.map_err(rejected)?;
         let server = ServerInfo::from_initialize(&raw)

@@ -37,7 +37,7 @@
 //! | list features, subscribe to changes, complete arguments | [`Client::tools`], [`Client::listen`], [`ChangeStream`], [`Client::complete`] |
 //! | authorize requests | [`Bearer`], [`OAuth`], [`Authorize`], [`Grants`], [`Loopback`] |
 //! | handle errors | [`Error`], [`ErrorKind`], [`AuthError`] |
-//! | observe messages, retries, tasks, progress and logs | [`WireMessage`], [`Retry`], [`Task`], [`Progress`], [`LogMessage`] |
+//! | observe messages, requests, retries, tasks, progress and logs | [`WireMessage`], [`RequestReport`], [`Retry`], [`Task`], [`Progress`], [`LogMessage`] |
 //! | read and write protocol types | [`wire`] |
 //!
 //! # Layers
@@ -46,7 +46,7 @@
 //! | --- | --- | --- |
 //! | client | `client`, `lists`, `listen`, `complete` | which requests to send |
 //! | rounds | `rounds`, `task`, `pending` | the next step of a call: answer, send again, poll |
-//! | protocol | `protocol`, `connect`, `legacy` | the form of a request in the server's revision, and its retries |
+//! | protocol | `protocol`, `connect`, `legacy`, `request_span` | the form of a request in the server's revision, and its retries |
 //! | transport | `transport`, `dialect` | how one message and its replies travel |
 //! | socket | `transport/http`, `transport/pipe` | HTTP requests, and pipes to a child process |
 
@@ -72,6 +72,7 @@ mod pace;
 mod pending;
 mod protocol;
 mod random;
+mod request_span;
 mod retry;
 mod rounds;
 mod task;
@@ -96,6 +97,7 @@ pub use limits::ClientLimits;
 pub use listen::{ChangeStream, ServerChange};
 pub use notifications::{LogMessage, Progress};
 pub use pending::{AnswerRejection, PendingCall};
+pub use request_span::RequestReport;
 pub use retry::{Retry, RetrySafety};
 pub use rounds::RoundOutcome;
 pub use transport::WireMessage;

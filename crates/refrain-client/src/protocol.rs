@@ -4,6 +4,7 @@ use crate::builder::ClientBuilder;
 use crate::client::ClientInner;
 use crate::error::ErrorKind;
 use crate::legacy::{Legacy, LegacySession, handle_stray, join_unanswered};
+use crate::request_span::add_context;
 use crate::retry::{Retry, RetrySafety, RetryState, before_deadline, before_timeout};
 use crate::transport::{
     IncomingMessage, LinkError, LinkExchange, LinkResponse, LinkResult, OutgoingMessage,
@@ -18,6 +19,7 @@ use refrain_wire::{
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep};
+use tracing::{Instrument, Span};
 
 pub(crate) struct RequestPlan<'a> {
     pub(crate) request: Request,
@@ -127,7 +129,24 @@ impl ClientInner {
         plan: &RequestPlan<'_>,
         session: Option<(&Legacy, &LegacySession)>,
     ) -> LinkResult<LinkResponse> {
-        let (id, outgoing) = self.write(plan, session.map(|(_, session)| session))?;
+        let id = self.connection.ids.next();
+        let legacy = session.map(|(_, session)| session);
+        let span = self.open_span(&plan.request, plan.meta, id, legacy);
+        let begun = Instant::now();
+        let sent = self.send_in_span(plan, session, id, &span);
+        let response = sent.instrument(span.clone()).await;
+        self.end_request(plan, &span, begun.elapsed(), &response);
+        response
+    }
+
+    async fn send_in_span(
+        &self,
+        plan: &RequestPlan<'_>,
+        session: Option<(&Legacy, &LegacySession)>,
+        id: u64,
+        span: &Span,
+    ) -> LinkResult<LinkResponse> {
+        let outgoing = self.write(plan, session.map(|(_, session)| session), id, span)?;
         let mut guard = CancelOnDrop {
             inner: self,
             id: Some(id),
@@ -166,11 +185,14 @@ impl ClientInner {
     pub(crate) async fn begin(&self, request: Request) -> LinkResult<LinkExchange> {
         self.revive().await?;
         let session = self.connection.legacy().map(Legacy::session);
+        let id = self.connection.ids.next();
+        let span = self.open_span(&request, None, id, session.as_ref());
         let subscription = OutgoingMessage {
             is_subscription: true,
-            ..self.write(&request.into(), session.as_ref())?.1
+            ..self.write(&request.into(), session.as_ref(), id, &span)?
         };
-        self.connection.link.open(&subscription).await
+        let opening = self.connection.link.open(&subscription);
+        opening.instrument(span).await
     }
 
     /// Restarts a server process that has exited, or opens a lost event stream again. Requests in flight are not repeated:
@@ -217,13 +239,14 @@ impl ClientInner {
         }
     }
 
-    /// The message of a request, and its id.
+    /// The message of a request, with the context of its span.
     fn write(
         &self,
         plan: &RequestPlan<'_>,
         session: Option<&LegacySession>,
-    ) -> LinkResult<(u64, OutgoingMessage)> {
-        let id = self.connection.ids.next();
+        id: u64,
+        span: &Span,
+    ) -> LinkResult<OutgoingMessage> {
         let request = &plan.request;
         let wants_progress = plan.call_id.is_some() && self.setup.notifications.progress.is_some();
         let progress_token = wants_progress.then_some(id);
@@ -251,7 +274,8 @@ impl ClientInner {
             }
             meta.insert(key.clone(), value.clone());
         }
-        let message = OutgoingMessage {
+        add_context(&mut meta, span);
+        Ok(OutgoingMessage {
             id: Some(id),
             scope: self.scope,
             silence: self.setup.limits.silence,
@@ -263,8 +287,7 @@ impl ClientInner {
             body: request.write(id, Some(meta)),
             headers,
             ..OutgoingMessage::default()
-        };
-        Ok((id, message))
+        })
     }
 }
 

@@ -26,6 +26,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use tokio::runtime::Handle;
+use tracing::Instrument;
 
 /// The maximum length of the key of an ask, in bytes.
 const KEY_MAX: usize = 4096;
@@ -147,6 +148,9 @@ impl Client {
     ) -> Result<Value, Error> {
         let former = pending.move_to(self.origin());
         let limit = self.inner.setup.limits.deadline;
+        let call = pending.call();
+        let meta = call.meta_members();
+        let span = self.inner.open_call_span(call.kind(), call.target(), meta);
         let mut guard = TaskGuard {
             client: self,
             pending: &mut pending,
@@ -155,7 +159,7 @@ impl Client {
         let driven = tokio::select! {
             // A result takes precedence over `stop`.
             biased;
-            driven = before_deadline(limit, Box::pin(self.inner.drive(guard.pending))) => driven,
+            driven = before_deadline(limit, Box::pin(self.inner.drive(guard.pending).instrument(span))) => driven,
             () = stop => Err(ErrorKind::Stopped),
         };
         guard.is_armed = false;

@@ -122,6 +122,15 @@ impl LinkError {
         matches!(self, Self::Lost(_) | Self::Final(ErrorKind::Timeout(_)))
     }
 
+    pub(crate) fn kind(&self) -> &ErrorKind {
+        match self {
+            Self::NotSent(kind)
+            | Self::Busy { kind, .. }
+            | Self::Lost(kind)
+            | Self::Final(kind) => kind,
+        }
+    }
+
     /// Whether the HTTP status is 404, for an unknown session.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Final(ErrorKind::HttpStatus { status, .. }) if *status == NOT_FOUND)

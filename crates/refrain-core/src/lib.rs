@@ -11,7 +11,7 @@
 //! | `journal` | the journal of a flow and its binary form |
 //! | `form` | types that have a form |
 //! | `seal` | tokens: key ring, binding, sealing and opening |
-//! | `trace` | the trace of a flow |
+//! | `trace`, `span` | the trace of a flow; spans of steps and asks |
 //! | `replay` | the replay log of `once` and of single-use tokens |
 
 mod cx;
@@ -23,6 +23,7 @@ mod principal;
 mod replay;
 mod seal;
 mod source;
+mod span;
 mod trace;
 
 pub use cx::{

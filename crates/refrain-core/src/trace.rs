@@ -8,7 +8,8 @@
 //! | absent | present | derived from the flow id | derived from the flow id; the other is a link |
 //! | absent | absent | derived from the flow id | derived from the flow id |
 //!
-//! The token contains only the traceparent of the first request.
+//! The token contains the traceparent of the first request. If the round's span is exported to OpenTelemetry, the token
+//! contains the span of that round instead, in the same trace, so that the next round can be linked to it.
 
 use crate::journal::FlowId;
 use aws_lc_rs::digest::{Context, SHA256};
@@ -20,11 +21,12 @@ use std::fmt;
 pub struct Trace {
     flow: FlowId,
     round: u32,
-    /// The traceparent of the flow's first round.
+    /// The span of the round before, if it was exported; otherwise the traceparent of the flow's first round.
     pub(crate) origin: Option<Traceparent>,
     /// The trace context of this round's request. Boxed, since most requests have none.
     received: Option<Box<RequestTrace>>,
-    span_id: Option<SpanId>,
+    /// The span of this round, if it is exported.
+    exported: Option<Box<Traceparent>>,
 }
 
 #[derive(Clone)]
@@ -41,7 +43,7 @@ impl Trace {
             round,
             origin,
             received: None,
-            span_id: None,
+            exported: None,
         }
     }
 
@@ -59,11 +61,10 @@ impl Trace {
 
     /// Returns the `traceparent` for requests to other services: the flow's trace with a span of this round.
     pub fn traceparent(&self) -> Traceparent {
-        let parent = self.parent();
-        Traceparent {
-            span_id: self.span_id.unwrap_or_else(|| self.derived().1),
-            ..parent
-        }
+        self.exported().unwrap_or_else(|| Traceparent {
+            span_id: self.derived().1,
+            ..self.parent()
+        })
     }
 
     /// Returns the parent of this round's span: the span that sent the request if it is in the flow's trace, otherwise the
@@ -72,6 +73,11 @@ impl Trace {
     pub fn parent(&self) -> Traceparent {
         let sender = self.same_trace().or(self.origin);
         sender.unwrap_or_else(|| self.derived().0)
+    }
+
+    /// Returns the span of the round before this one, if it was exported; otherwise that of the first request.
+    pub fn previous(&self) -> Option<Traceparent> {
+        self.origin.filter(|_| self.round > 1)
     }
 
     /// Returns the span that sent this round's request, if it is in another trace than the flow.
@@ -92,17 +98,24 @@ impl Trace {
         self.received.as_ref()?.baggage.as_deref()
     }
 
-    /// Returns whether the trace was generated here, because the first request had none.
+    /// Returns whether neither the request nor an earlier round had a trace.
     pub fn is_generated(&self) -> bool {
         self.origin.is_none()
     }
 
-    /// Sets the span of [`traceparent`](Self::traceparent) to the recorded span of the round. The invalid id, all zeros,
-    /// is ignored.
-    pub fn set_span_id(&mut self, id: SpanId) {
-        if id.0 != [0; 8] {
-            self.span_id = Some(id);
-        }
+    /// Sets the span of the round that is exported to OpenTelemetry.
+    pub fn set_exported(&mut self, span: Traceparent) {
+        self.exported = Some(Box::new(span));
+    }
+
+    /// Returns the span of the round, if it is exported.
+    pub fn exported(&self) -> Option<Traceparent> {
+        self.exported.as_deref().copied()
+    }
+
+    /// The origin of the next round.
+    pub(crate) fn next_origin(&self) -> Option<Traceparent> {
+        self.exported().or(self.origin)
     }
 
     /// The request's traceparent, if it is in the flow's trace.
@@ -176,18 +189,21 @@ mod tests {
     const FIRST: &str = "00-76fe9ba2ac06951da0a3ead9aaf81942-3378d7f861ce3324-01";
 
     #[test]
-    fn recorded_span_is_propagated() {
+    fn exported_span_is_propagated() {
         let sent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
         let mut trace = Trace::new(FlowId::from_bytes([9; 16]), 1, None);
         trace.receive(&context(sent));
         assert_eq!(trace.parent().to_string(), sent);
         assert_eq!((trace.link(), trace.tracestate()), (None, Some("a=1")));
-        let derived = trace.traceparent();
-        trace.set_span_id(SpanId([0; 8]));
-        assert_eq!(trace.traceparent(), derived);
-        trace.set_span_id(SpanId([7; 8]));
-        let propagated = "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-00";
-        assert_eq!(trace.traceparent().to_string(), propagated);
+        assert_eq!(trace.next_origin(), trace.origin);
+        let exported =
+            Traceparent::parse("00-0af7651916cd43dd8448eb211c80319c-0707070707070707-00");
+        trace.set_exported(exported.expect("a traceparent"));
+        assert_eq!(Some(trace.traceparent()), exported);
         assert_eq!(trace.parent().to_string(), sent);
+        // The next round is linked to this one.
+        assert_eq!((trace.previous(), trace.next_origin()), (None, exported));
+        let next = Trace::new(FlowId::from_bytes([9; 16]), 2, trace.next_origin());
+        assert_eq!((next.previous(), Some(next.parent())), (exported, exported));
     }
 }

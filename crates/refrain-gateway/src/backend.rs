@@ -31,7 +31,15 @@ const ROOTS_CHECKS: u32 = 60;
 const STDERR_LINES: u32 = 1000;
 const ROOTS_LIST: &str = "\"roots/list\"";
 /// The secrets of the gateway, which no program inherits.
-const SECRET_VARIABLES: [&str; 3] = ["REFRAIN_KEYS", "REFRAIN_STORE", "REFRAIN_TOKEN"];
+const SECRET_VARIABLES: [&str; 7] = [
+    "REFRAIN_KEYS",
+    "REFRAIN_STORE",
+    "REFRAIN_TOKEN",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+    "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
+];
 /// The variables that a program gets from the gateway if it does not inherit all.
 const BASE_VARIABLES: [&str; 16] = [
     "HOME",
@@ -367,6 +375,7 @@ impl Connector {
         let name = spec.name.clone();
         let stderr_limit = self.stderr_limit.clone();
         let asked_for_roots = asked_for_roots.clone();
+        let metrics = self.metrics.clone();
         let mut builder = Client::builder()
             .info(Implementation {
                 name: "refrain-gateway".to_owned(),
@@ -386,6 +395,7 @@ impl Connector {
                     asked_for_roots.store(true, Ordering::Relaxed);
                 }
             })
+            .on_request(move |request| metrics.requested(request))
             .on_stderr(move |line| {
                 if let Some(suppressed) = stderr_limit.admit() {
                     let suppressed = (suppressed > 0).then_some(suppressed);

@@ -23,7 +23,6 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tracing::Instrument;
 
 /// When a caller may repeat a call that got no connection.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -69,14 +68,11 @@ impl ProxiedTarget {
             .into_iter()
             .chain(trace)
             .fold(spec, |spec, (key, value)| spec.meta(key, value));
-        let span = tracing::info_span!("backend_call", backend = self.backend.spec.name, name);
-        let run = async {
-            match self.has_portable_rounds {
-                true => rounds::run(&cx, self, owner, spec).await,
-                false => inline::run(&cx, &self.backend, owner, spec).await,
-            }
+        let called = match self.has_portable_rounds {
+            true => rounds::run(&cx, self, owner, spec).await,
+            false => inline::run(&cx, &self.backend, owner, spec).await,
         };
-        run.instrument(span).await.map(RawResult)
+        called.map(RawResult)
     }
 
     /// Asks the backend for suggestions for an argument or a variable.

@@ -5,7 +5,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
+use refrain::client::RequestReport;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,13 +32,28 @@ struct AskLabels {
     kind: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    mcp_method_name: &'static str,
+    gen_ai_tool_name: Option<String>,
+    error_type: Option<String>,
+    backend: String,
+}
+
+/// The upper bounds of `mcp.client.operation.duration` in seconds, as OpenTelemetry's conventions define them.
+const REQUEST_BUCKETS: [f64; 14] = [
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
+];
+
 type Histograms = Family<BackendLabel, Histogram, fn() -> Histogram>;
+type RequestHistograms = Family<RequestLabels, Histogram, fn() -> Histogram>;
 
 /// The metrics of all backends.
 pub(crate) struct GatewayMetrics {
     calls: Family<OutcomeLabels, Counter>,
     call_seconds: Histograms,
     queue_seconds: Histograms,
+    request_duration: RequestHistograms,
     starts: Family<OutcomeLabels, Counter>,
     asks: Family<AskLabels, Counter>,
     connections: Family<BackendLabel, Gauge>,
@@ -83,6 +99,7 @@ impl GatewayMetrics {
             calls: Family::default(),
             call_seconds: histograms(),
             queue_seconds: histograms(),
+            request_duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             starts: Family::default(),
             asks: Family::default(),
             connections: Family::default(),
@@ -91,7 +108,12 @@ impl GatewayMetrics {
 
     /// A registry with all metrics.
     pub(crate) fn registry(&self) -> Registry {
-        let mut registry = Registry::with_prefix("refrain_gateway");
+        let mut all = Registry::default();
+        let help = "Time from a request to a backend to its response";
+        let durations = self.request_duration.clone();
+        let name = "mcp_client_operation_duration";
+        all.register_with_unit(name, help, Unit::Seconds, durations);
+        let registry = all.sub_registry_with_prefix("refrain_gateway");
         let calls = self.calls.clone();
         registry.register("calls", "Calls to backends by outcome", calls);
         let help = "Time of calls to backends, including the wait for a connection";
@@ -103,7 +125,7 @@ impl GatewayMetrics {
         registry.register("asks", "Questions of backends", self.asks.clone());
         let connections = self.connections.clone();
         registry.register("connections", "Open processes and sessions", connections);
-        registry
+        all
     }
 
     pub(crate) fn set_connections(&self, backend: &str, count: usize) {
@@ -139,6 +161,19 @@ impl BackendMetrics {
         self.all.calls.get_or_create(&labels).inc();
         let seconds = self.all.call_seconds.get_or_create(&self.label());
         seconds.observe(time.as_secs_f64());
+    }
+
+    /// Records a request to the backend, of any method.
+    pub(crate) fn requested(&self, request: &RequestReport<'_>) {
+        let tool = request.target.filter(|_| request.method == "tools/call");
+        let labels = RequestLabels {
+            mcp_method_name: request.method,
+            gen_ai_tool_name: tool.map(str::to_owned),
+            error_type: request.error_type.as_deref().map(str::to_owned),
+            backend: self.backend.clone(),
+        };
+        let seconds = self.all.request_duration.get_or_create(&labels);
+        seconds.observe(request.elapsed.as_secs_f64());
     }
 
     pub(crate) fn waited(&self, time: Duration) {

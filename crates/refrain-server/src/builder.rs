@@ -11,13 +11,10 @@ use crate::handler::StateMap;
 use crate::http::ServerCard;
 use crate::limits::ServerLimits;
 use crate::metrics::Metrics;
-use crate::rounds::RoundHook;
 use crate::server::Server;
 use crate::skills::Skill;
 use crate::tasks::{TaskOptions, Webhook};
-use refrain_core::{
-    KeyRing, MemoryReplayLog, ReplayLog, SealerOptions, Source, SystemSource, Trace,
-};
+use refrain_core::{KeyRing, MemoryReplayLog, ReplayLog, SealerOptions, Source, SystemSource};
 use refrain_store::{Store, TaskStore};
 use refrain_wire::{Cache, Icon, Implementation};
 use serde_json::{Map, Value};
@@ -42,7 +39,6 @@ pub struct ServerBuilder {
     authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) access: AccessRules,
     client_address_header: Option<String>,
-    on_round: Option<RoundHook>,
     task_store: Option<Arc<dyn TaskStore>>,
     task_options: TaskOptions,
     pub(crate) task_namespace: String,
@@ -82,7 +78,6 @@ impl ServerBuilder {
             authenticator: None,
             access: AccessRules::default(),
             client_address_header: None,
-            on_round: None,
             task_store: None,
             task_options: TaskOptions::default(),
             task_namespace: String::new(),
@@ -402,16 +397,6 @@ impl ServerBuilder {
     #[cfg(feature = "metrics")]
     pub fn register_metrics(mut self, registry: prometheus_client::registry::Registry) -> Self {
         self.registries.push(Arc::new(registry));
-        self
-    }
-
-    /// Sets a hook that is called with the span and the trace of each round, for example to set the remote parent in
-    /// OpenTelemetry. It is not called if debug spans are disabled.
-    pub fn on_round(
-        mut self,
-        hook: impl Fn(&tracing::Span, &mut Trace) + Send + Sync + 'static,
-    ) -> Self {
-        self.on_round = Some(Arc::new(hook));
         self
     }
 }

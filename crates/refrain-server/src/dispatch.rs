@@ -7,12 +7,14 @@ use crate::http::Headers;
 use crate::legacy::{LegacyExchange, Lifetime, Session};
 use crate::metrics::{Label, NonCall, Refusal};
 use crate::relay::PendingRelay;
+use crate::request_span::{legacy_span, rejected_span};
 use crate::response::{Disposition, MessageResponse};
 use crate::rounds::{CallRequest, Home, Round, TokenSource};
 use crate::server::{Server, ServerInner};
 use crate::subscriptions::Subscription;
 use crate::tasks::TokenFuture;
 use crate::wire_recorder;
+use http::HeaderMap;
 use refrain_wire::legacy::{self, Revision, decode_initialize, is_modern};
 use refrain_wire::ratified::{
     Incoming, ListParams, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
@@ -26,6 +28,7 @@ use refrain_wire::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use tracing::Span;
 
 pub(crate) enum ParsedRequest<'a> {
     Call(Call<'a>),
@@ -43,6 +46,8 @@ pub(crate) enum ParsedRequest<'a> {
 pub struct Context<'a> {
     pub(crate) caller: Caller,
     pub(crate) headers: Option<&'a Headers<'a>>,
+    /// All headers of an HTTP request.
+    pub(crate) http: Option<&'a HeaderMap>,
     pub(crate) sessions: SessionContext<'a>,
     /// Whether the transport can relay requests to other instances.
     pub(crate) can_relay: bool,
@@ -82,8 +87,18 @@ impl<'a> Context<'a> {
         Self {
             caller,
             headers: None,
+            http: None,
             sessions,
             can_relay,
+        }
+    }
+
+    /// The context of an HTTP request of 2026-07-28.
+    pub(crate) fn with_headers(self, headers: &'a Headers<'a>) -> Self {
+        Self {
+            headers: Some(headers),
+            http: Some(headers.all()),
+            ..self
         }
     }
 }
@@ -303,12 +318,14 @@ impl Server {
                 SessionContext::Closed(lifetime),
                 Ok(Incoming::Message(Message::Request { id, method, params })),
             ) if can_precede_session(&method, lifetime) && !is_modern(params) => {
-                return self.open_session(id, &method, params, &context.caller, lifetime);
+                return self.open_session(id, &method, params, &context, lifetime);
             }
             (_, message) => message,
         };
-        let rejected =
-            |id, error| Disposition::Response(MessageResponse::rejected(self, id, error));
+        let rejected = |id, method: &str, error| {
+            let span = rejected_span(id, method, &context);
+            Disposition::Response(MessageResponse::rejected(self, id, error).in_span(span))
+        };
         let (id, method, request) = match message {
             Ok(Incoming::Call(id, call)) => {
                 let method = Cow::Borrowed(call.kind.method());
@@ -322,47 +339,48 @@ impl Server {
                 return Disposition::Response(MessageResponse::accepted(self));
             }
             Ok(Incoming::Message(Message::Response(response))) => {
-                return rejected(Some(response.id), RpcError::unexpected_response());
+                return rejected(Some(response.id), "", RpcError::unexpected_response());
             }
             Err(rejection) => {
                 let id = rejection.id.as_deref().and_then(Id::from_raw);
-                return rejected(id, rejection.error);
+                return rejected(id, "", rejection.error);
             }
         };
         let request = match request.and_then(|request| request.checked(&method, context.headers)) {
-            Ok(request) => request,
-            Err(error) => return rejected(Some(id), error),
+            Ok(request) => request.with_trace_of(context.http),
+            Err(error) => return rejected(Some(id), &method, error),
         };
         let method = request.method();
+        let span = request.open_span(id, &context);
         let dispatch = match self.fetch_token(&request, &context.caller) {
-            None => self.dispatch(request, TokenSource::Request, context),
+            None => self.dispatch(request, TokenSource::Request, context, &span),
             Some(fetching) => match fetching.await {
                 Ok(token) => {
                     let request = request.with_token(token);
-                    self.dispatch(request, TokenSource::Store, context)
+                    self.dispatch(request, TokenSource::Store, context, &span)
                 }
                 Err(dispatch) => dispatch,
             },
         };
-        MessageResponse::from_dispatch(self, Some(id), method, dispatch, None)
+        MessageResponse::from_dispatch(self, Some(id), method, dispatch, None, span)
     }
 
     fn accept_legacy<'a>(
         &self,
         session: &Session,
         message: Result<Message<'a>, Box<Rejection>>,
-        Context {
-            caller, can_relay, ..
-        }: Context<'_>,
+        context: Context<'_>,
     ) -> Disposition<'a> {
-        let id = match &message {
-            Ok(Message::Request { id, .. }) => Some(*id),
-            _ => None,
+        let (id, span) = match &message {
+            Ok(Message::Request { id, method, params }) => {
+                (Some(*id), legacy_span(*id, method, *params, &context))
+            }
+            _ => (None, Span::none()),
         };
         let legacy = &self.0.legacy;
-        let (method, dispatch) = legacy.accept(session, message, caller, can_relay);
+        let (method, dispatch) = legacy.accept(session, message, context, &span);
         let exchange = LegacyExchange::new(legacy, session, None);
-        MessageResponse::from_dispatch(self, id, method, dispatch, Some(exchange))
+        MessageResponse::from_dispatch(self, id, method, dispatch, Some(exchange), span)
     }
 
     /// Handles the first requests of a legacy client: `initialize`, and `ping` before it.
@@ -371,9 +389,11 @@ impl Server {
         id: Id<'a>,
         method: &str,
         params: Option<&RawValue>,
-        caller: &Caller,
+        context: &Context<'_>,
         lifetime: Lifetime,
     ) -> Disposition<'a> {
+        let caller = &context.caller;
+        let span = legacy_span(id, method, params, context);
         if method == "ping" {
             let mut out = Vec::with_capacity(64);
             let reply = Reply::complete(Empty {});
@@ -406,6 +426,7 @@ impl Server {
             NonCall::Initialize.name(),
             dispatch,
             exchange,
+            span,
         )
     }
 
@@ -419,6 +440,7 @@ impl Server {
             can_relay,
             ..
         }: Context<'_>,
+        span: &Span,
     ) -> Dispatch {
         // Calls, completions and subscriptions check the server's scopes together with further ones.
         let ends_at_once = matches!(
@@ -449,6 +471,7 @@ impl Server {
                 caller,
                 can_relay,
                 headers: headers.map(Headers::all),
+                span: span.clone(),
             }),
             ParsedRequest::Discover(_) => {
                 metrics.non_call(NonCall::Discover);

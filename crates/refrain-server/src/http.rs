@@ -266,10 +266,7 @@ impl HttpService {
         caller: Caller,
     ) -> Response<Body> {
         let sessions = SessionContext::Closed(Lifetime::Limited);
-        let context = crate::Context {
-            headers: Some(headers),
-            ..crate::Context::new(caller, sessions, false)
-        };
+        let context = crate::Context::new(caller, sessions, false).with_headers(headers);
         let message = read(bytes, false);
         let response = self.server.handle_message(message, context).await;
         self.respond_with(response, Some(headers)).await
@@ -356,10 +353,8 @@ impl Responder for HttpService {
         {
             return response;
         }
-        let context = crate::Context {
-            headers: Some(headers),
-            ..crate::Context::new(caller, SessionContext::Closed(Lifetime::Limited), !relayed)
-        };
+        let sessions = SessionContext::Closed(Lifetime::Limited);
+        let context = crate::Context::new(caller, sessions, !relayed).with_headers(headers);
         match self.server.accept(message, context).await {
             Disposition::Response(response) => self.respond_with(response, Some(headers)).await,
             Disposition::Relay(id, relay) => {

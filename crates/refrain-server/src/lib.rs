@@ -20,7 +20,8 @@
 //! | `auth` | authentication and scopes |
 //! | `limits` | limits and permits |
 //! | `http`, `stdio` | the transports |
-//! | `metrics` | counters and gauges |
+//! | `metrics` | counters, gauges and histograms |
+//! | `request_span` | spans of requests, tasks and live calls |
 //! | `timer`, `retry` | timers and timeouts; retries with backoff |
 //! | `relay`, `handles` | forwards requests to the instance that holds or must run their call; sealed handles that name it |
 //! | `wire_recorder` | records sent messages, for tests |
@@ -39,6 +40,7 @@ mod live;
 mod metrics;
 mod relay;
 mod reply;
+mod request_span;
 mod response;
 mod retry;
 mod rounds;

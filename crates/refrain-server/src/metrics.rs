@@ -13,12 +13,14 @@
     )
 )]
 
+mod duration;
 mod label;
 mod number;
 mod target;
 #[cfg(feature = "metrics")]
 mod text;
 
+pub(crate) use duration::ErrorType;
 pub(crate) use label::{
     Counts, Label, LiveCallEvent, NonCall, Refusal, RoundLabel, TaskEvent, WebhookEvent,
 };
@@ -28,7 +30,7 @@ pub use text::METRICS_CONTENT_TYPE;
 
 use crate::limits::InstanceLimits;
 use crate::subscriptions::Registry;
-use label::KINDS;
+use duration::Durations;
 use number::{Counter, Gauge, Histogram};
 use parking_lot::Mutex;
 use refrain_core::{OpenError, Stats};
@@ -37,10 +39,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use target::Targets;
 
-/// Histogram buckets for the duration of a round, in seconds. The default time limit is 60 seconds.
-const DURATION_BUCKETS: [f64; 14] = [
-    0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0,
-];
 /// Histogram buckets for the size of a token, in bytes. The default limit is 64 KiB.
 const SIZE_BUCKETS: [f64; 9] = [
     256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0,
@@ -58,7 +56,8 @@ pub(crate) struct Metrics {
     build: [(&'static str, String); 4],
     servers: Mutex<Vec<GaugeSource>>,
     targets: Targets,
-    durations: [Histogram; KINDS.len()],
+    /// The durations of requests that are not calls, by the index of their label.
+    durations: Box<[Durations]>,
     non_calls: Counts<NonCall>,
     pub(crate) asks: Counts<AskKind>,
     tokens_rejected: Counts<OpenError>,
@@ -83,7 +82,7 @@ impl Metrics {
             ],
             servers: Mutex::default(),
             targets: Targets::default(),
-            durations: std::array::from_fn(|_| Histogram::new(DURATION_BUCKETS)),
+            durations: NonCall::ALL.iter().map(|_| Durations::default()).collect(),
             non_calls: Counts::default(),
             asks: Counts::default(),
             tokens_rejected: Counts::default(),
@@ -112,18 +111,27 @@ impl Metrics {
         self.targets.or_shared(kind, target).calls.inc();
     }
 
-    /// Counts a round. `duration` is `None` if it had no reply.
-    pub(crate) fn round(
+    /// Counts a round.
+    pub(crate) fn round(&self, kind: CallKind, target: Option<&TargetCounts>, outcome: RoundLabel) {
+        self.targets.or_shared(kind, target).rounds.add(outcome);
+    }
+
+    /// Records the duration of a round with a reply. Resources have no label, because there may be any number of URIs.
+    pub(crate) fn round_duration(
         &self,
         kind: CallKind,
         target: Option<&TargetCounts>,
-        outcome: RoundLabel,
-        duration: Option<Duration>,
+        duration: Duration,
+        error: Option<ErrorType>,
     ) {
-        self.targets.or_shared(kind, target).rounds.add(outcome);
-        if let Some(duration) = duration {
-            self.durations[kind.index()].observe(duration.as_secs_f64());
-        }
+        let target = target.filter(|_| kind != CallKind::Resource);
+        let target = self.targets.or_shared(kind, target);
+        target.durations.observe(duration, error);
+    }
+
+    /// Records the duration of a request that is not a call.
+    pub(crate) fn duration(&self, method: NonCall, duration: Duration, error: Option<ErrorType>) {
+        self.durations[method.index()].observe(duration, error);
     }
 
     /// Counts replayed entries and steps.

@@ -41,6 +41,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
+use tracing::Span;
 
 const RELAY: HeaderName = HeaderName::from_static("refrain-relay");
 /// The response header that names the instance that handled a relayed request.
@@ -89,6 +90,8 @@ pub(crate) struct PendingRelay {
     pub(crate) to: RelayDestination,
     pub(crate) purpose: RelayPurpose,
     pub(crate) caller: Caller,
+    /// The span of the request, until its response is relayed.
+    pub(crate) span: Span,
 }
 
 /// Why a request is relayed. Decides what happens if the receiver is gone.
@@ -109,6 +112,7 @@ impl PendingRelay {
             to: holder.into(),
             purpose: RelayPurpose::Held,
             caller,
+            span: Span::none(),
         }))
     }
 }

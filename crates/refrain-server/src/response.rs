@@ -5,8 +5,9 @@ use crate::catalog::complete::PendingReply;
 use crate::dispatch::Dispatch;
 use crate::legacy::{LegacyExchange, Session, session_expired};
 use crate::live::held_elsewhere;
-use crate::metrics::{LiveCallEvent, Refusal};
+use crate::metrics::{ErrorType, LiveCallEvent, NonCall, Refusal};
 use crate::relay::PendingRelay;
+use crate::request_span::record_reply;
 use crate::rounds::{Round, RoundEvent};
 use crate::server::Server;
 use crate::subscriptions::Subscription;
@@ -19,7 +20,8 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tracing::Span;
 
 /// When a client should retry after a limit was reached.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -64,6 +66,10 @@ pub struct MessageResponse {
     translate: Option<Box<Translate>>,
     /// Set for a request of a legacy session.
     legacy: Option<Box<LegacyExchange>>,
+    /// The span of the request, until its reply is written.
+    span: Span,
+    /// The start of a request that is not a call, until its reply is written.
+    started: Option<(NonCall, Instant)>,
 }
 
 /// Translates outgoing messages. `None` drops the message.
@@ -101,10 +107,10 @@ impl Disposition<'_> {
     pub(crate) fn without_relay(self, server: &Server) -> MessageResponse {
         match self {
             Self::Response(response) => response,
-            Self::Relay(id, _) => {
+            Self::Relay(id, relay) => {
                 server.0.services.metrics.live(LiveCallEvent::Elsewhere);
                 let error = Work::Reply(Reply::Error(held_elsewhere()));
-                MessageResponse::new(server, id, CallKind::Tool.method(), error)
+                MessageResponse::new(server, id, CallKind::Tool.method(), error).in_span(relay.span)
             }
         }
     }
@@ -122,6 +128,8 @@ impl MessageResponse {
             token_length: 0,
             translate: None,
             legacy: None,
+            span: Span::none(),
+            started: None,
         }
     }
 
@@ -160,17 +168,20 @@ impl MessageResponse {
         method: &'static str,
         dispatch: Dispatch,
         legacy: Option<Box<LegacyExchange>>,
+        span: Span,
     ) -> Disposition<'a> {
         let metrics = &server.0.services.metrics;
         let mut response = Self::new(server, id, method, Work::Done(None));
         response.legacy = legacy;
+        response.span = span;
+        // Rounds record their durations themselves.
+        if !matches!(dispatch, Dispatch::Round(_)) {
+            response.started = NonCall::of(method).map(|method| (method, Instant::now()));
+        }
         response.work = match dispatch {
             Dispatch::Reply(reply) => Work::Reply(reply),
             Dispatch::Pending(pending) => Work::Pending(pending),
             Dispatch::Round(mut round) => {
-                if let Some(id) = &id {
-                    round.record_id(id);
-                }
                 if let Some(legacy) = &mut response.legacy {
                     legacy.connect(&mut round);
                 }
@@ -199,7 +210,10 @@ impl MessageResponse {
                 response.status = Status::Busy(RETRY_AFTER);
                 Work::Reply(Reply::Error(error))
             }
-            Dispatch::Relay(relay) => return Disposition::Relay(id, relay),
+            Dispatch::Relay(mut relay) => {
+                relay.span = response.span;
+                return Disposition::Relay(id, relay);
+            }
         };
         Disposition::Response(response)
     }
@@ -214,6 +228,11 @@ impl MessageResponse {
     pub(crate) fn busy(server: &Server, id: Id<'_>, error: RpcError) -> Self {
         server.0.services.metrics.request_refused(Refusal::Busy);
         Self::reply(server, id, "", Reply::Error(error)).with_status(Status::Busy(RETRY_AFTER))
+    }
+
+    /// Sets the span of the request, which ends with the reply.
+    pub(crate) fn in_span(self, span: Span) -> Self {
+        Self { span, ..self }
     }
 
     pub(crate) fn with_status(mut self, status: Status) -> Self {
@@ -269,14 +288,16 @@ impl MessageResponse {
                     return Poll::Ready(None);
                 }
                 Work::Reply(reply) => reply,
-                Work::Pending(mut pending) => match pending.as_mut().poll(cx) {
-                    Poll::Ready(Ok(reply)) => reply,
-                    Poll::Ready(Err(missing)) => self.forbid(missing),
-                    Poll::Pending => {
-                        self.work = Work::Pending(pending);
-                        return Poll::Pending;
+                Work::Pending(mut pending) => {
+                    match self.span.in_scope(|| pending.as_mut().poll(cx)) {
+                        Poll::Ready(Ok(reply)) => reply,
+                        Poll::Ready(Err(missing)) => self.forbid(missing),
+                        Poll::Pending => {
+                            self.work = Work::Pending(pending);
+                            return Poll::Pending;
+                        }
                     }
-                },
+                }
                 Work::Deferred(mut response) => {
                     if let Poll::Ready(response) = response.as_mut().poll(cx) {
                         let translate = self.translate.take();
@@ -299,9 +320,14 @@ impl MessageResponse {
                         None => Poll::Ready(None),
                     };
                     self.work = Work::Subscription(subscription);
+                    if polled.is_ready() {
+                        // The span ends with the acknowledgement, the first message, not with the subscription.
+                        self.span = Span::none();
+                    }
                     return polled.map(|next| next.map(|message| self.notification(message)));
                 }
             };
+            self.end_request(&reply);
             let withdrawn = self.legacy.as_mut().map(|legacy| legacy.withdraw_all());
             self.queue_asks(withdrawn.unwrap_or_default());
             let reply = (MessageKind::Reply, self.write(&reply));
@@ -309,6 +335,16 @@ impl MessageResponse {
                 return Poll::Ready(Some(reply));
             }
             self.queue.push_back(reply);
+        }
+    }
+
+    /// Ends the span of the request, and records its duration.
+    fn end_request(&mut self, reply: &Reply) {
+        record_reply(&self.span, reply);
+        self.span = Span::none();
+        if let Some((method, started)) = self.started.take() {
+            let metrics = &self.server.0.services.metrics;
+            metrics.duration(method, started.elapsed(), ErrorType::of(reply));
         }
     }
 

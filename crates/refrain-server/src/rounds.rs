@@ -22,7 +22,7 @@
 //! | `outcome` | the result or error of an ended flow |
 //! | `single_use` | claims and records in the replay log |
 //! | `sealed_log` | a replay log with sealed values |
-//! | `metrics`, `span` | metrics, log events and spans |
+//! | `metrics` | metrics and log events |
 
 mod admit;
 mod attach;
@@ -38,7 +38,6 @@ mod round;
 mod sealed_log;
 mod session;
 mod single_use;
-mod span;
 mod start;
 mod target;
 
@@ -48,7 +47,6 @@ pub(crate) use pin::state_lost;
 pub use round::{Round, RoundEvent};
 pub(crate) use sealed_log::SealedLog;
 pub(crate) use single_use::{ReplayRecord, counts_as_run};
-pub(crate) use span::RoundHook;
 pub(crate) use target::Target;
 
 use crate::auth::{Auth, Caller, MissingScopes};
@@ -57,6 +55,7 @@ use crate::dispatch::Dispatch;
 use crate::limits::LimitReached;
 use crate::live::{AttachError, LiveCalls};
 use crate::relay::{PendingRelay, Relay};
+use crate::request_span;
 use crate::services::Services;
 use crate::tasks::Tasks;
 use http::HeaderMap;
@@ -65,6 +64,7 @@ use open::OpenedCall;
 use refrain_wire::{Call, Reply, RpcError};
 use resolve::ResolvedCall;
 use std::sync::Arc;
+use tracing::Span;
 
 /// The source of a call's token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +93,7 @@ pub(crate) struct CallRequest<'a> {
     pub(crate) can_relay: bool,
     /// `None` on transports without headers.
     pub(crate) headers: Option<&'a HeaderMap>,
+    pub(crate) span: Span,
 }
 
 /// The reason why a round ends before its handler runs.
@@ -198,6 +199,8 @@ impl Rounds {
         let permit = self.services.limits.calls.acquire(key)?;
         let resolved = ResolvedCall::resolve(self, request)?;
         metrics.set_target(resolved.target.counts());
+        let call = resolved.request.call;
+        request_span::set_target(&resolved.request.span, call.kind, &call.target);
         Ok(match resolved.admit(permit)?.open()? {
             OpenedCall::Flow(flow) => StartedRound::Round(flow.run()?),
             OpenedCall::Attached(attached) => StartedRound::Round(attached.run()),

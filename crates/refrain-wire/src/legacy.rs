@@ -18,7 +18,7 @@ pub(crate) use downgrade::NEW_MEMBERS;
 pub(crate) use read::decode_initialize_in;
 pub use read::{
     Initialize, decode_call, decode_complete, decode_initialize, decode_list, decode_set_level,
-    decode_uri, is_modern, split_batch,
+    decode_uri, is_modern, read_trace, split_batch,
 };
 pub use write::{
     InitializeResult, write_ask, write_cancelled, write_change, write_error, write_reply,

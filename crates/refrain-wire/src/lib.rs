@@ -63,6 +63,8 @@ pub mod log_limit;
 mod members;
 mod meta;
 mod meta_cache;
+#[doc(hidden)]
+pub mod otel;
 mod param_headers;
 mod plain;
 pub mod ratified;

@@ -134,6 +134,19 @@ pub struct TraceContext<'a> {
     pub ignored: Option<&'static str>,
 }
 
+impl TraceContext<'_> {
+    /// The trace context in the headers of a request. Malformed and oversized values are ignored.
+    pub fn new(parent: Traceparent, state: Option<String>, baggage: Option<String>) -> Self {
+        let checked = |text: Option<String>, max| text.filter(|text| is_printable(text, max));
+        Self {
+            parent: Some(parent),
+            state: checked(state, TRACESTATE_MAX).map(Into::into),
+            baggage: checked(baggage, BAGGAGE_MAX).map(Into::into),
+            ignored: None,
+        }
+    }
+}
+
 /// The raw values of the three keys.
 #[derive(Default)]
 pub(crate) struct RawTrace<'a> {
@@ -175,6 +188,9 @@ impl<'a> RawTrace<'a> {
 /// The text of a JSON string of printable ASCII.
 fn printable(raw: &RawValue, max: usize) -> Option<Cow<'_, str>> {
     let Text(text) = serde_json::from_str(raw.get()).ok()?;
-    let fits = text.len() <= max && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-    fits.then_some(text)
+    is_printable(&text, max).then_some(text)
+}
+
+fn is_printable(text: &str, max: usize) -> bool {
+    text.len() <= max && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }

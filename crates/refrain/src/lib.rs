@@ -191,6 +191,7 @@
 //! | `jwt` | `auth::JwtVerifier`: access tokens of an authorization server | |
 //! | `metrics` | `server::serve_metrics`: metrics for Prometheus | |
 //! | `tls` | relaying requests to instances with an `https` URL | |
+//! | `otel` | spans in the trace of the caller, if the program installs an OpenTelemetry layer | |
 //! | `client` | the module `client` | |
 
 #[cfg(feature = "macros")]

@@ -7,7 +7,7 @@ use super::exit::{Code, CommandError};
 use super::interrupt::{Interrupt, Stop};
 use super::json::{self, Fold};
 use super::logins::Logins;
-use super::options::{AnswerOptions, BearerSource, ConnectOptions, SECRETS, ServerTarget};
+use super::options::{AnswerOptions, BearerSource, ConnectOptions, ServerTarget, secrets};
 use super::sanitize::one_line;
 use super::saved_call::SavedCall;
 use super::trace::WireTrace;
@@ -352,7 +352,7 @@ fn command(words: &[OsString]) -> Command {
     let mut words = words.iter();
     let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());
     command.args(words).process_group(0);
-    for secret in SECRETS {
+    for secret in secrets() {
         command.env_remove(secret);
     }
     command

@@ -5,6 +5,7 @@ use super::exit::CommandError;
 use super::preset_answers::PresetAnswers;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
+use refrain_app::telemetry::OTEL_SECRETS;
 use refrain_client::ClientLimits;
 use refrain_wire::{LogLevel, Root};
 use std::ffi::OsString;
@@ -15,7 +16,10 @@ use url::Url;
 
 pub(super) const TOKEN: &str = "REFRAIN_TOKEN";
 /// Environment variables with secrets, which commands started by this program do not get.
-pub(crate) const SECRETS: [&str; 3] = [TOKEN, refrain_app::KEYS, refrain_app::STORE];
+pub(crate) fn secrets() -> impl Iterator<Item = &'static str> {
+    let own = [TOKEN, refrain_app::KEYS, refrain_app::STORE];
+    own.into_iter().chain(OTEL_SECRETS)
+}
 
 const DEADLINE: Duration = Duration::from_secs(3600);
 

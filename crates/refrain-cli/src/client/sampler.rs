@@ -1,6 +1,6 @@
 //! `--sampler`: a shell command that answers sampling requests.
 
-use super::options::SECRETS;
+use super::options::secrets;
 use refrain_client::{HandlerError, SamplingAsk};
 use refrain_wire::SamplingAnswer;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub(super) async fn answer(
     ask: &SamplingAsk,
 ) -> Result<SamplingAnswer, HandlerError> {
     let mut shell = Command::new("sh");
-    for secret in SECRETS {
+    for secret in secrets() {
         shell.env_remove(secret);
     }
     let mut process = shell

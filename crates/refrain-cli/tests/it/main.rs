@@ -18,6 +18,7 @@ mod limits;
 mod logs;
 mod metrics;
 mod new_crate;
+mod otel;
 mod own_program;
 mod postgres;
 mod relay;

@@ -150,7 +150,7 @@ async fn metrics_are_read_by_the_prometheus_parser() {
     let expected = "info refrain_build
 counter refrain_calls
 counter refrain_rounds
-histogram refrain_round_duration_seconds
+histogram mcp_server_operation_duration_seconds
 counter refrain_other_requests
 counter refrain_asks
 counter refrain_tokens_refused

@@ -4,7 +4,7 @@ use super::Cx;
 use crate::AskError;
 use crate::flow::{FlowState, Phase, Poller, Shared, SlotGuard};
 use crate::journal::{Entry, EntryKey, OperationKind, ParsedElicitation, StoredOutcome};
-use crate::{Elicit, Form};
+use crate::{Elicit, Form, span};
 use refrain_wire::{
     Action, Ask, Capability, ElicitAnswer, Root, RootsAnswer, SamplingAnswer, SamplingParams,
     check_answer_shape, parse_value,
@@ -140,6 +140,8 @@ pub struct AskFuture<'a, T> {
     decode: Decode<T>,
     /// Whether answers to another schema are ignored, because one of them passed the schema check and did not decode.
     exact_schema: bool,
+    /// Whether the ask was opened by this poll.
+    is_new: bool,
 }
 
 impl<'a, T> AskFuture<'a, T> {
@@ -158,6 +160,7 @@ impl<'a, T> AskFuture<'a, T> {
             question,
             decode,
             exact_schema: false,
+            is_new: false,
         }
     }
 
@@ -187,7 +190,7 @@ impl<'a, T> AskFuture<'a, T> {
             }
         }
         if !state.has_fault() {
-            self.open(state, poller);
+            self.is_new = self.open(state, poller);
         }
         Poll::Pending
     }
@@ -215,13 +218,14 @@ impl<'a, T> AskFuture<'a, T> {
         Some((&unsupported).into())
     }
 
-    fn open(&self, state: &mut FlowState, poller: Poller<'_>) {
+    /// Opens the ask. Returns whether it was not open yet.
+    fn open(&self, state: &mut FlowState, poller: Poller<'_>) -> bool {
         let (id, fingerprint) = (self.slot.id, self.fingerprint);
         if let Some(slot) = state.slot(id)
             && matches!(slot.phase, Phase::Open { .. })
         {
             slot.set_poller(poller);
-            return;
+            return false;
         }
         let ask = self
             .question
@@ -232,6 +236,7 @@ impl<'a, T> AskFuture<'a, T> {
             fingerprint,
         };
         state.wait_in(id, phase, poller);
+        true
     }
 
     /// Rejects an answer. `Some`: the ask fails after too many rejected answers.
@@ -275,6 +280,9 @@ impl<T> Future for AskFuture<'_, T> {
                 }
             };
             let Poll::Ready((index, outcome, parsed)) = found else {
+                if std::mem::take(&mut this.is_new) {
+                    span::record_ask(shared, &this.key);
+                }
                 shared.wake_driver();
                 return Poll::Pending;
             };

@@ -4,9 +4,9 @@ use super::Cx;
 use crate::error::{IntoError, StoredError};
 use crate::flow::{Phase, Poller, Shared, SlotGuard, StepSignal, ThreadContext};
 use crate::journal::{Entry, EntryKey, OperationKind, StoredOutcome};
-use crate::limited_event;
 use crate::replay::{LogError, LogKey, RecordState, ReplayLog, Retention};
 use crate::{Error, ErrorKind, Result};
+use crate::{limited_event, span};
 use pin_project_lite::pin_project;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,6 +16,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use tracing::Span;
 
 pin_project! {
     /// The future of a step. If it is dropped before its work is done, it leaves no journal entry.
@@ -24,6 +25,8 @@ pin_project! {
         slot: SlotGuard<'a>,
         key: EntryKey,
         signal: Option<Arc<StepSignal>>,
+        // Boxed, since it is rarely enabled. Not part of the signal, which wakers may keep for long.
+        span: Option<Box<Span>>,
         #[pin]
         work: Option<F>,
         value: PhantomData<fn() -> T>,
@@ -44,6 +47,7 @@ impl<'a, F, T> StepFuture<'a, F, T> {
             work: Some(work(&key)),
             key,
             signal: None,
+            span: None,
             value: PhantomData,
         }
     }
@@ -74,7 +78,11 @@ where
         if let (StepAction::Run, Some(signal)) = (&action, &*this.signal) {
             signal.begin_poll(task.waker());
             let waker = Waker::from(signal.clone());
+            if this.span.is_none() {
+                *this.span = span::open_step(shared, this.key);
+            }
             let polled = {
+                let _inside = this.span.as_ref().map(|span| span.enter());
                 let _context = ThreadContext::in_step(shared);
                 let work = this.work.as_mut().as_pin_mut();
                 work.map_or(Poll::Pending, |work| {
@@ -86,6 +94,9 @@ where
             };
             // The handler's serialization runs without the lock.
             let outcome = to_outcome(done.map_err(E::into_error));
+            if let (Some(span), StoredOutcome::Failure(_)) = (this.span.take(), &outcome) {
+                span::record_failure(&span);
+            }
             action = finish(slot, this.key, outcome, poller);
         }
         match action {

@@ -6,8 +6,9 @@ use super::task::Withdraw;
 use super::thread_context::ThreadContext;
 use super::waker::FlowWaker;
 use super::{AfterWrite, Env, Fault, Note, Outcome, PendingWrite, Start, Stats, Suspension};
+use crate::journal::FlowId;
 use crate::limited_event;
-use crate::{Cx, Error, ErrorKind, Principal};
+use crate::{Cx, Error, ErrorKind, Principal, Trace};
 use refrain_wire::ResultBody;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -96,6 +97,16 @@ impl Flow {
     /// Returns the caller.
     pub fn principal(&self) -> &Principal {
         &self.shared.env.principal
+    }
+
+    /// Returns the id of the flow.
+    pub fn id(&self) -> FlowId {
+        self.shared.flow
+    }
+
+    /// Returns the trace of this round.
+    pub fn trace(&self) -> &Trace {
+        &self.shared.trace
     }
 
     /// Returns the counters of this round.

@@ -32,6 +32,12 @@ impl Start {
         self.publishing.get_or_insert_default().home = PublishHome::Memory;
         self
     }
+
+    /// Whether the round is a run of a stored task.
+    pub(super) fn is_task(&self) -> bool {
+        let home = self.publishing.as_ref().map(|publishing| publishing.home);
+        matches!(home, Some(PublishHome::Store))
+    }
 }
 
 impl Flow {

@@ -91,8 +91,13 @@ const _: () = assert!(size_of::<Shared>() < 1000);
 
 impl Shared {
     pub(crate) fn new(env: Env, start: super::Start, waker: Arc<FlowWaker>) -> Arc<Self> {
+        // All runs of a task belong to the call that created it.
+        let origin = match start.is_task() {
+            true => start.trace.origin,
+            false => start.trace.next_origin(),
+        };
         let mut journal = start.snapshot.journal;
-        journal.trace = start.trace.origin;
+        journal.trace = origin;
         let replayed = journal.entries.len();
         Arc::new(Self {
             flow: start.snapshot.flow,

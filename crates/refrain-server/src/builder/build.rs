@@ -53,7 +53,7 @@ impl ServerBuilder {
         });
         Ok(Server(Arc::new_cyclic(|server| {
             let server = WeakServer::new(server.clone());
-            let flows = Flows::new(server, catalog.clone(), services.clone(), self.on_round);
+            let flows = Flows::new(server, catalog.clone(), services.clone());
             let flows = Arc::new(flows);
             let tasks = self.task_store.map(|store| {
                 let (catalog, auth) = (catalog.clone(), auth.clone());

@@ -81,7 +81,10 @@ impl HttpService {
                 return self.reject_with(Refusal::InvalidRequest, status, None, &error);
             }
         }
-        let context = |relays| Context::new(caller.clone(), SessionContext::Open(&session), relays);
+        let context = |relays| Context {
+            http: Some(headers),
+            ..Context::new(caller.clone(), SessionContext::Open(&session), relays)
+        };
         let response = match server.accept(message.clone(), context(!relayed)).await {
             Disposition::Response(response) => response,
             Disposition::Relay(id, to) => match self.relay_session(&to.to, id, request).await {

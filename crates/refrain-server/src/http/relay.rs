@@ -73,6 +73,7 @@ impl HttpService {
             mut to,
             mut purpose,
             caller,
+            span: _span,
         } = *relay;
         let request = RelayRequest {
             method: &Method::POST,

@@ -3,15 +3,18 @@
 use super::state::StateError;
 use super::{LegacySessions, Lifetime, RequestId, Session};
 use crate::auth::Caller;
-use crate::dispatch::Dispatch;
+use crate::dispatch::{Context, Dispatch};
 use crate::limits::LimitReached;
 use crate::metrics::{Label, NonCall, Refusal};
 use crate::relay::{Holder, PendingRelay};
+use crate::request_span::from_headers;
 use crate::rounds::{CallRequest, Home, TokenSource};
+use http::HeaderMap;
 use refrain_wire::legacy::{self, Revision, decode_set_level, decode_uri, split_batch};
 use refrain_wire::{CallKind, Empty, Message, Rejection, Reply, RpcError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tracing::Span;
 
 /// The longest URI, in bytes, that a session may subscribe to.
 const MAX_URI: usize = 1024;
@@ -65,9 +68,12 @@ impl LegacySessions {
         &self,
         session: &Session,
         message: Result<Message<'_>, Box<Rejection>>,
-        caller: Caller,
-        can_relay: bool,
+        context: Context<'_>,
+        span: &Span,
     ) -> (&'static str, Dispatch) {
+        let Context {
+            caller, can_relay, ..
+        } = context;
         if let Ok(Message::Request { id, method, params }) = &message {
             if id.as_json().len() > MAX_REQUEST_ID {
                 let reason = format!("id: longer than {MAX_REQUEST_ID} bytes");
@@ -76,7 +82,8 @@ impl LegacySessions {
             if can_relay && self.relay.can_reach(&session.holder) {
                 return ("", PendingRelay::dispatch(session.holder.clone(), caller));
             }
-            return self.handle_request(session, method, *params, caller);
+            let request = (&**method, *params, context.http);
+            return self.handle_request(session, request, caller, span);
         }
         // Answers and cancellations need the same scopes as calls.
         if let Err(missing) = self.auth.allow(&caller, &[]) {
@@ -151,13 +158,15 @@ impl LegacySessions {
     fn handle_request(
         &self,
         session: &Session,
-        method: &str,
-        params: Option<&RawValue>,
+        (method, params, http): (&str, Option<&RawValue>, Option<&HeaderMap>),
         caller: Caller,
+        span: &Span,
     ) -> (&'static str, Dispatch) {
         let settings = self.settings(session);
         if let Some(kind) = CallKind::from_method(method) {
-            let dispatch = legacy::decode_call(kind, params, settings).map(|call| {
+            let dispatch = legacy::decode_call(kind, params, settings).map(|mut call| {
+                let trace = call.meta.trace.take();
+                call.meta.trace = trace.or_else(|| from_headers(http?));
                 self.rounds.begin(CallRequest {
                     call: &call,
                     token: TokenSource::Request,
@@ -165,6 +174,7 @@ impl LegacySessions {
                     can_relay: false,
                     caller,
                     headers: None,
+                    span: span.clone(),
                 })
             });
             return (kind.method(), dispatch.unwrap_or_else(Dispatch::Invalid));

@@ -40,7 +40,7 @@ pub(crate) enum Lifetime {
 }
 
 impl Session {
-    pub(super) fn lifetime(&self) -> Lifetime {
+    pub(crate) fn lifetime(&self) -> Lifetime {
         match self.expires {
             u64::MAX => Lifetime::Process,
             _ => Lifetime::Limited,

@@ -23,7 +23,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tracing::Instrument;
 
 pub(crate) struct LiveCalls {
     /// This instance's name in tokens.
@@ -158,7 +157,6 @@ impl LiveCalls {
         };
         let mut attached = attach_repeated(&parked)?;
         attached.cancels_call_on_drop = !has_call_id;
-        let span = tracing::debug_span!("live", flow = %context.flow);
         let guard = ParkedCallGuard {
             calls: self.clone(),
             flow: context.flow,
@@ -166,7 +164,7 @@ impl LiveCalls {
             _server: self.flows.server(),
         };
         let driver = guard.drive(live, seed, context, has_call_id);
-        tokio::spawn(driver.instrument(span));
+        tokio::spawn(driver);
         Ok(attached)
     }
 }

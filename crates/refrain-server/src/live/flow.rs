@@ -15,6 +15,7 @@
 use super::answers::{AnswerSender, LiveAnswer};
 use super::calls::{Closed, LiveCalls, UnansweredCall, evicted, shutting_down};
 use crate::limits::{LivePermit, Permit};
+use crate::request_span::open_live;
 use crate::rounds::LiveSpec;
 use crate::tasks::{CallPermit, CreatedTask, Creating, TaskSeed};
 use crate::timer::{Timer, instant_of};
@@ -29,6 +30,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tracing::Span;
 
 pub(crate) enum LiveEvent {
     Notes(Vec<Note>),
@@ -80,6 +82,10 @@ pub(crate) struct LiveFlow {
     takes_permit: bool,
     permit: Option<Permit>,
     live: LivePermit,
+    /// The span of a parked call while its handler is busy.
+    run: Span,
+    /// Whether the call is parked. Otherwise it runs in the span of its only request.
+    is_parked: bool,
 }
 
 impl LiveFlow {
@@ -109,9 +115,20 @@ impl LiveFlow {
             round_deadline: None,
             is_idle_reported: false,
             takes_permit: permit.is_some(),
+            is_parked: permit.is_none(),
             permit,
             live,
+            run: Span::none(),
         }
+    }
+
+    /// Runs the handler, in a span of its own if the call is parked.
+    fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        if self.is_parked && self.run.is_none() && !self.is_idle_reported {
+            let first = self.flow.trace().exported();
+            self.run = open_live(self.flow.id(), &self.spec.flow.name, first);
+        }
+        self.run.in_scope(|| self.flow.poll(cx))
     }
 
     /// Opens the channel for answers. It has capacity for all asks of a round.
@@ -188,7 +205,7 @@ impl LiveFlow {
             if self.explicit.is_some() {
                 return self.wait(cx);
             }
-            let event = match self.flow.poll(cx) {
+            let event = match self.poll_flow(cx) {
                 Poll::Pending => return self.wait(cx),
                 Poll::Ready(Event::Settle) => {
                     // Other runtime tasks may add asks, so they run first.
@@ -284,6 +301,7 @@ impl LiveFlow {
                 return Poll::Ready(LiveEvent::Cancelled(why));
             }
             if !std::mem::replace(&mut self.is_idle_reported, true) {
+                self.run = Span::none();
                 return Poll::Ready(LiveEvent::Idle);
             }
             self.call_deadline

@@ -208,10 +208,14 @@ pub(crate) enum NonCall {
 }
 
 impl NonCall {
+    /// The request with this method.
+    pub(crate) fn of(method: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|it| it.name() == method)
+    }
+
     /// The request with this method, if legacy sessions have it.
     pub(crate) fn of_legacy(method: &str) -> Option<Self> {
-        let request = Self::ALL.iter().copied().find(|it| it.name() == method);
-        request.filter(|it| {
+        Self::of(method).filter(|it| {
             let is_skills = matches!(it, Self::ListSkills | Self::GetSkill);
             !is_skills && !matches!(it, Self::Discover | Self::Listen | Self::Task(_))
         })

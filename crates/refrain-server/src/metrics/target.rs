@@ -1,5 +1,6 @@
 //! Counters of registered tools, prompts, resources and resource templates.
 
+use super::duration::Durations;
 use super::label::{Counts, KINDS, Label, RoundLabel};
 use super::number::Counter;
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ pub(crate) struct TargetCounts {
     pub(crate) name: String,
     pub(super) calls: Counter,
     pub(super) rounds: Counts<RoundLabel>,
+    pub(super) durations: Durations,
 }
 
 impl TargetCounts {
@@ -26,6 +28,7 @@ impl TargetCounts {
             name: name.to_owned(),
             calls: Counter::default(),
             rounds: Counts::default(),
+            durations: Durations::default(),
         })
     }
 }

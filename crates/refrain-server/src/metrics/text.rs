@@ -1,7 +1,7 @@
 //! OpenMetrics text of a server's metrics.
 
-use super::label::KINDS;
-use super::{Counts, GaugeSource, Label, Metrics};
+use super::duration::Durations;
+use super::{Counts, GaugeSource, Label, Metrics, NonCall};
 use crate::server::Server;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
@@ -9,6 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use refrain_core::limited_event;
+use refrain_wire::CallKind;
 use std::fmt;
 
 /// The content type of [`Server::metrics_text`].
@@ -61,6 +62,7 @@ impl Collector for Metrics {
         )?;
         build.encode_info(&self.build.each_ref().map(|(key, value)| (*key, value)))?;
         self.encode_rounds(&mut out)?;
+        self.encode_durations(&mut out)?;
         self.encode_counters(&mut out)?;
         self.encode_gauges(&mut out)
     }
@@ -89,12 +91,38 @@ impl Metrics {
                 count.encode(rounds.encode_family(&labels)?)?;
             }
         }
-        let help = "Time from reading a request to its reply, by method.";
+        Ok(())
+    }
+
+    /// `mcp.server.operation.duration` of OpenTelemetry's conventions, with the names that Prometheus gives it.
+    fn encode_durations(&self, out: &mut Families<'_>) -> fmt::Result {
+        let (name, help) = (
+            "mcp_server_operation_duration",
+            "Time from a request to its reply, by method, tool or prompt, and type of error.",
+        );
         let unit = Some(&Unit::Seconds);
-        let mut durations =
-            out.begin("refrain_round_duration", help, unit, MetricType::Histogram)?;
-        for (kind, histogram) in KINDS.iter().zip(&self.durations) {
-            histogram.encode(durations.encode_family(&[("method", kind.method())])?)?;
+        let mut family = out.begin(name, help, unit, MetricType::Histogram)?;
+        let mut encode = |method: &str, target: Option<(&str, &str)>, durations: &Durations| {
+            durations.each(|error, histogram| {
+                let error = error.map(|error| ("error_type", error.to_string()));
+                let error = error.as_ref().map(|(name, value)| (*name, &**value));
+                let labels = [Some(("mcp_method_name", method)), target, error];
+                let labels: Vec<_> = labels.into_iter().flatten().collect();
+                histogram.encode(family.encode_family(&labels)?)
+            })
+        };
+        for target in self.targets.all() {
+            let label = match target.kind {
+                CallKind::Tool => "gen_ai_tool_name",
+                CallKind::Prompt => "gen_ai_prompt_name",
+                CallKind::Resource => "",
+            };
+            let name = (label, &*target.name);
+            let name = Some(name).filter(|(label, name)| !label.is_empty() && !name.is_empty());
+            encode(target.kind.method(), name, &target.durations)?;
+        }
+        for (method, durations) in NonCall::ALL.iter().zip(&self.durations) {
+            encode(method.name(), None, durations)?;
         }
         Ok(())
     }

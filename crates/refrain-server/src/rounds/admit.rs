@@ -12,6 +12,7 @@ use refrain_wire::{Call, Excerpt, Reply, RpcError, ToolResult, check_values, par
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use tracing::Span;
 
 /// Maximum number of schema violations in one reply.
 const MAX_VIOLATIONS: usize = 8;
@@ -31,6 +32,7 @@ pub(super) struct AdmittedCall<'a> {
     pub(super) arguments: Value,
     /// The context that the call's tokens are bound to.
     pub(super) binding: Binding,
+    pub(super) span: Span,
 }
 
 impl<'a> ResolvedCall<'a> {
@@ -49,6 +51,7 @@ impl<'a> ResolvedCall<'a> {
             caller,
             can_relay,
             headers,
+            span,
         } = request;
         let allowed = rounds.auth.allow(&caller, &target.entry().scopes);
         allowed.map_err(RoundRejection::Forbidden)?;
@@ -75,6 +78,7 @@ impl<'a> ResolvedCall<'a> {
             target,
             arguments: arguments.unwrap_or_else(|| json!({})),
             binding,
+            span,
         })
     }
 }

@@ -3,9 +3,9 @@
 use super::Rounds;
 use super::admit::AdmittedCall;
 use super::round::{FlowHome, Round, RoundState};
-use super::span;
 use crate::limits::Permit;
 use crate::live::{AttachedRequest, Subscribed};
+use crate::request_span;
 use refrain_core::{Snapshot, Start};
 use refrain_wire::Call;
 use std::sync::Arc;
@@ -26,12 +26,13 @@ impl<'a> AdmittedCall<'a> {
         if let Some(trace) = &self.call.meta.trace {
             start.receive_trace(trace);
         }
+        request_span::set_flow(&self.span, &mut start, self.target.uri(), "live");
         AttachedCall {
             rounds: self.rounds,
             call: self.call,
             permit: self.permit,
             attached: attached.with_subscribed(Subscribed::by(self.call)),
-            span: span::open(self.rounds, self.call, self.target.uri(), &mut start),
+            span: self.span,
             number: start.round(),
         }
     }

@@ -1,16 +1,13 @@
 //! Environment and handler of a flow: for rounds, live calls and tasks.
 
 use super::admit::invalid_arguments;
-use super::span::RoundHook;
 use super::target::Target;
 use crate::catalog::Catalog;
 use crate::handler::{HandlerInput, StateMap};
 use crate::live::Subscribed;
 use crate::server::{Server, WeakServer};
 use crate::services::Services;
-use refrain_core::{
-    Cx, Env, Error, Flow, HandlerFuture, Outcome, Pressure, Principal, Start, Trace,
-};
+use refrain_core::{Cx, Env, Error, Flow, HandlerFuture, Outcome, Pressure, Principal, Start};
 use refrain_wire::{Capabilities, Excerpt, ResultBody, ToolResult, parse_value};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -19,7 +16,6 @@ use std::future::ready;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use tracing::Span;
 
 /// The input for running a handler from the beginning, except for its arguments.
 #[derive(Clone)]
@@ -76,21 +72,14 @@ pub(crate) struct Flows {
     server: WeakServer,
     catalog: Arc<Catalog>,
     services: Services,
-    on_round: Option<RoundHook>,
 }
 
 impl Flows {
-    pub(crate) fn new(
-        server: WeakServer,
-        catalog: Arc<Catalog>,
-        services: Services,
-        on_round: Option<RoundHook>,
-    ) -> Self {
+    pub(crate) fn new(server: WeakServer, catalog: Arc<Catalog>, services: Services) -> Self {
         Self {
             server,
             catalog,
             services,
-            on_round,
         }
     }
 
@@ -101,13 +90,6 @@ impl Flows {
 
     pub(crate) fn states(&self) -> &StateMap {
         self.catalog.states()
-    }
-
-    /// Calls the application's hook with the span of a round or a task.
-    pub(crate) fn observe(&self, span: &Span, trace: &mut Trace) {
-        if let Some(hook) = &self.on_round {
-            hook(span, trace);
-        }
     }
 
     /// Creates a flow. The handler is not polled yet.

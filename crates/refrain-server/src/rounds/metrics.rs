@@ -1,7 +1,7 @@
 //! Metrics and log event of a round, recorded once when it ends.
 
 use super::{Round, RoundRejection};
-use crate::metrics::{Label, Metrics, RoundLabel, TargetCounts};
+use crate::metrics::{ErrorType, Label, Metrics, RoundLabel, TargetCounts};
 use refrain_core::Principal;
 use refrain_wire::{CallKind, Reply};
 use std::sync::Arc;
@@ -33,24 +33,33 @@ impl RoundMetrics {
     }
 
     pub(super) fn reject(self, metrics: &Metrics, rejection: &RoundRejection) {
-        let outcome = match rejection {
-            RoundRejection::Reply(reply) => outcome(reply),
-            RoundRejection::Forbidden(_) => RoundLabel::InsufficientScope,
-            RoundRejection::Busy(_) => RoundLabel::Busy,
+        let (outcome, error) = match rejection {
+            RoundRejection::Reply(reply) => (outcome(reply), ErrorType::of(reply)),
+            RoundRejection::Forbidden(_) => (RoundLabel::InsufficientScope, None),
+            RoundRejection::Busy(_) => (RoundLabel::Busy, None),
             // Counted by the transport.
             RoundRejection::Malformed(_) => return,
         };
-        self.end(metrics, outcome, None);
+        self.end(metrics, outcome, error, None);
     }
 
-    fn end(&self, metrics: &Metrics, outcome: RoundLabel, round: Option<u32>) {
+    fn end(
+        &self,
+        metrics: &Metrics,
+        outcome: RoundLabel,
+        error: Option<ErrorType>,
+        round: Option<u32>,
+    ) {
         let elapsed = self.started.elapsed();
-        let answered = !matches!(
+        let (kind, counts) = (self.kind, self.counts.as_deref());
+        metrics.round(kind, counts, outcome);
+        // A round without a reply has no duration.
+        if !matches!(
             outcome,
             RoundLabel::InsufficientScope | RoundLabel::Cancelled | RoundLabel::Busy
-        );
-        let duration = answered.then_some(elapsed);
-        metrics.round(self.kind, self.counts.as_deref(), outcome, duration);
+        ) {
+            metrics.round_duration(kind, counts, elapsed, error);
+        }
         self.log(outcome, round, elapsed);
     }
 
@@ -82,7 +91,7 @@ impl Round {
             metrics.incomplete(incomplete);
         }
         metrics.work(self.stats());
-        round.end(metrics, outcome, Some(self.number()));
+        round.end(metrics, outcome, ErrorType::of(reply), Some(self.number()));
     }
 
     /// Counts a round without a reply, unless it is already counted.
@@ -90,7 +99,7 @@ impl Round {
         if let Some(round) = self.metrics.take() {
             let metrics = &self.rounds.services.metrics;
             metrics.work(self.stats());
-            round.end(metrics, RoundLabel::Cancelled, Some(self.number()));
+            round.end(metrics, RoundLabel::Cancelled, None, Some(self.number()));
         }
     }
 }

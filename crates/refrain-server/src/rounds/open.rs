@@ -9,6 +9,7 @@ use crate::metrics::LiveCallEvent;
 use crate::relay::{Holder, PendingRelay, RelayDestination, RelayPurpose};
 use refrain_core::{OpenError, Sealer, Snapshot, Start, limited_event};
 use refrain_wire::{Capability, RpcError};
+use tracing::Span;
 
 /// A call after its token was opened.
 #[expect(
@@ -47,6 +48,7 @@ impl<'a> AdmittedCall<'a> {
             to,
             purpose,
             caller: self.caller,
+            span: Span::none(),
         }))
     }
 

@@ -1,16 +1,16 @@
 //! Fourth stage of a round: runs the flow in its home until it replies.
 
+use super::Rounds;
 use super::client::ClientFlow;
 use super::metrics::RoundMetrics;
 use super::park::LiveStart;
 use super::session::SessionFlow;
 use super::single_use::{ClaimResult, ReplayClaim, ReplayRecord, already_used};
-use super::{Rounds, span};
 use crate::limits::Permit;
 use crate::live::{AnswerSender, AttachedEvent, AttachedRequest};
 use crate::tasks::{CallPermit, CreatedTask};
 use refrain_core::{LogError, Note, RecordState, Stats, limited_event};
-use refrain_wire::{Ask, Call, CallKind, Id, Reply, RpcError};
+use refrain_wire::{Ask, Call, CallKind, Reply, RpcError};
 use serde_json::value::RawValue;
 use std::future::Future;
 use std::pin::Pin;
@@ -187,11 +187,6 @@ impl Round {
         std::future::poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Adds the id of the request to the round's span.
-    pub(crate) fn record_id(&self, id: &Id<'_>) {
-        span::record_id(&self.span, id);
-    }
-
     /// Runs until the next event.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RoundEvent> {
         let span = self.span.clone();
@@ -199,8 +194,7 @@ impl Round {
         let event = ready!(self.advance(cx));
         if let RoundEvent::Reply(reply) = &event {
             self.count(reply);
-            span::record_reply(&span, reply);
-            // The span ends with the round, even if this value lives longer.
+            // The span ends with the reply, even if this value lives longer.
             self.span = Span::none();
         }
         Poll::Ready(event)
@@ -346,6 +340,10 @@ impl Drop for Round {
         let _inside = span.enter();
         if let RoundState::Running(FlowHome::Client(client)) = &mut self.state {
             client.flow.cancel();
+        }
+        if self.metrics.is_some() {
+            span.record("error.type", "cancelled");
+            span.record("otel.status_code", "ERROR");
         }
         self.count_cancelled();
         self.state = RoundState::Ended;

@@ -6,9 +6,10 @@ use super::park::LiveStart;
 use super::round::{NewFlow, Round, RoundState};
 use super::session::SessionFlow;
 use super::single_use::{ReplayClaim, ReplayRecord};
-use super::{FlowSpec, Home, LiveSpec, RoundRejection, Target, span};
+use super::{FlowSpec, Home, LiveSpec, RoundRejection, Target};
 use crate::limits::{LimitReached, LivePermit, Permit};
 use crate::live::{LiveFlow, SealContext, Subscribed};
+use crate::request_span;
 use crate::tasks::{TaskSeed, Tasks};
 use refrain_core::{Binding, LogKey, Retention, Start};
 use refrain_wire::{Answers, Call, Capability, LogLevel, RpcError};
@@ -43,8 +44,9 @@ impl OpenedFlow<'_> {
     pub(super) fn run(mut self) -> Result<Box<Round>, RoundRejection> {
         let (rounds, call) = (self.admitted.rounds, self.admitted.call);
         self.receive_trace();
-        let uri = self.admitted.target.uri();
-        let span = span::open(rounds, call, uri, &mut self.start);
+        let span = std::mem::replace(&mut self.admitted.span, Span::none());
+        let (uri, home) = (self.admitted.target.uri(), self.home());
+        request_span::set_flow(&span, &mut self.start, uri, home);
         let (number, record) = (self.start.round(), self.record());
         let deadline = self.start.deadline();
         let flow = self.create(&span)?;
@@ -61,6 +63,15 @@ impl OpenedFlow<'_> {
             Some(claim) => round.state = RoundState::Claiming(claim, Box::new(flow)),
         }
         Ok(round)
+    }
+
+    /// The name of the flow's home.
+    fn home(&self) -> &'static str {
+        match self.admitted.home {
+            Home::Client if self.admitted.is_live() => "live",
+            Home::Client => "client",
+            Home::Session => "session",
+        }
     }
 
     fn receive_trace(&mut self) {

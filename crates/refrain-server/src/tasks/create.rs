@@ -8,6 +8,7 @@ use super::sealing::TaskPart;
 use crate::catalog::RegisteredTool;
 use crate::limits::{LimitKey, LivePermit, Permit};
 use crate::metrics::TaskEvent;
+use crate::request_span::open_task;
 use crate::retry::Backoff;
 use refrain_core::{Claims, Detachment, Flow, Principal, Snapshot, limited_event};
 use refrain_store::{Creation, Lease, NewTask, StoreError, TaskId, TaskStore};
@@ -208,7 +209,10 @@ impl CreatedTask {
                 if let Some(lease) = lease {
                     let now = tasks.services.source.unix_seconds();
                     flow.become_task(&self.detachment, now.saturating_add(task.ttl.as_secs()));
+                    let (id, tool) = (&task.id, &seed.tool.tool.info.name);
+                    let span = open_task(id, tool, flow.id(), flow.trace().exported());
                     let running = RunningTask {
+                        span,
                         slot: self.slot,
                         is_live: seed.tool.tool.live,
                         tool: seed.tool,

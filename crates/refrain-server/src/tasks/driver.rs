@@ -20,7 +20,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 /// Tasks with shorter sleeps stay in memory.
 const MIN_STORED_SLEEP: Duration = Duration::from_secs(1);
@@ -43,6 +43,7 @@ pub(crate) struct RunningTask {
     pub(super) timers: TaskTimers,
     /// Whether the handler stays in memory until it ends, and never runs again.
     pub(super) is_live: bool,
+    pub(super) span: Span,
     pub(super) _permit: Option<CallPermit>,
 }
 
@@ -71,7 +72,7 @@ impl Tasks {
         let held = self.leases.hold(lease, revision, requested_at, time);
         self.start_renewal();
         let tasks = self.clone();
-        let span = tracing::debug_span!("task", task = ?held.lease.task, tool = running.tool.tool.info.name);
+        let span = std::mem::replace(&mut running.span, Span::none());
         let work = async move {
             let driver = Driver {
                 _runs: tasks.services.metrics.task_started(),

@@ -7,10 +7,11 @@ use super::driver::{RunningTask, TaskTimers};
 use super::failures::{expired, outcome_unknown, too_many_attempts};
 use super::sealing::TaskPart;
 use crate::live::Subscribed;
+use crate::request_span::open_task;
 use crate::rounds::{FlowSpec, Target};
 use refrain_core::{Principal, Snapshot, Start, limited_event};
 use refrain_store::{ClaimedTask, Next, StoreError, TaskId};
-use refrain_wire::{RpcError, parse_value};
+use refrain_wire::{RpcError, otel, parse_value};
 use serde_json::json;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -98,7 +99,13 @@ impl Tasks {
         let mut start = Start::task(snapshot, &answers);
         let now = self.services.source.unix_seconds();
         start.extend_deadline(now.saturating_add(claimed.left.as_secs()));
-        self.flows.observe(&tracing::Span::current(), start.trace());
+        let flow = start.flow();
+        let trace = start.trace();
+        let created_by = (!trace.is_generated()).then(|| trace.parent());
+        let span = open_task(&claimed.lease.task, name, flow, created_by);
+        if let Some(exported) = otel::context(&span).and_then(|context| context.parent) {
+            trace.set_exported(exported);
+        }
         let spec = FlowSpec {
             target: Target::Tool(tool.clone()),
             name: Cow::Borrowed(name),
@@ -111,7 +118,8 @@ impl Tasks {
             can_detach: true,
         };
         Ok(RunningTask {
-            flow: self.flows.start(spec, arguments, start),
+            flow: span.in_scope(|| self.flows.start(spec, arguments, start)),
+            span,
             tool,
             owner: claimed.owner,
             slot: Some(self.leases.take_slot(&claimed.account)),

@@ -108,6 +108,7 @@ async fn idle_server_reports_zero() {
     assert_eq!(
         families,
         [
+            ("mcp_server_operation_duration_seconds", "histogram"),
             ("refrain_asks", "counter"),
             ("refrain_build", "info"),
             ("refrain_calls", "counter"),
@@ -118,7 +119,6 @@ async fn idle_server_reports_zero() {
             ("refrain_live_calls", "gauge"),
             ("refrain_other_requests", "counter"),
             ("refrain_requests_refused", "counter"),
-            ("refrain_round_duration_seconds", "histogram"),
             ("refrain_rounds", "counter"),
             ("refrain_steps_run", "counter"),
             ("refrain_subscriptions", "gauge"),
@@ -265,16 +265,20 @@ async fn rounds_are_counted_by_method_target_and_outcome() {
     assert_eq!(calls, expected);
 
     // Only rounds with a reply have a duration.
-    let count = |method| {
-        scrape.get(&format!(
-            "refrain_round_duration_seconds_count{{method={method:?}}}"
-        ))
+    let name = "mcp_server_operation_duration_seconds_count";
+    let counts = scrape.all(name);
+    let sum = |method: &str| {
+        let of = counts.iter().filter(|(labels, _)| labels.contains(method));
+        of.map(|(_, count)| count).sum::<f64>()
     };
-    assert_eq!(count("tools/call"), 15.0);
-    assert_eq!(count("prompts/get"), 2.0);
-    assert_eq!(count("resources/read"), 4.0);
-    let above = r#"refrain_round_duration_seconds_bucket{le="+Inf",method="tools/call"}"#;
-    assert_eq!(scrape.get(above), 15.0);
+    assert_eq!(sum("tools/call"), 15.0, "{counts:?}");
+    assert_eq!(sum("prompts/get"), 2.0);
+    assert_eq!(sum("resources/read"), 4.0);
+    let labels = r#"mcp_method_name="tools/call",gen_ai_tool_name="fail",error_type="tool_error""#;
+    assert_eq!(scrape.get(&format!("{name}{{{labels}}}")), 1.0);
+    let buckets = name.replace("_count", "_bucket");
+    let first = format!(r#"{buckets}{{le="0.01",{labels}}}"#);
+    assert!(scrape.get(&first) <= 1.0);
     assert_eq!(scrape.get("refrain_calls_running"), 0.0);
     // Steps of cancelled rounds count too.
     assert_eq!(scrape.get("refrain_steps_run_total"), 2.0);

@@ -3,33 +3,17 @@
 use crate::support::watch::listen;
 use crate::support::{Instance, Login, Request, keys, login, result, start, token};
 use opentelemetry::Value as Attribute;
-use opentelemetry::propagation::TextMapPropagator;
-use opentelemetry::trace::{SpanId, SpanKind, Status, TraceContextExt, TracerProvider};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry::trace::{SpanId, SpanKind, Status, TracerProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use refrain_core::{Cx, Error, KeyRing, Result, Trace};
+use refrain_core::{Cx, Error, KeyRing, Result, ok};
 use refrain_server::{Server, Tool};
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use tracing::Span;
 use tracing::subscriber::DefaultGuard;
-use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::layer::SubscriberExt;
-
-/// A hook for `on_round`, as in docs/operate/traces.md.
-fn remote_parent(span: &Span, trace: &mut Trace) {
-    let mut headers = HashMap::from([("traceparent".to_owned(), trace.parent().to_string())]);
-    let state = trace.tracestate();
-    headers.extend(state.map(|state| ("tracestate".to_owned(), state.to_owned())));
-    // Fails without an OpenTelemetry layer, which then needs no parent either.
-    let _ = span.set_parent(TraceContextPropagator::new().extract(&headers));
-    let recorded = span.context().span().span_context().span_id();
-    trace.set_span_id(refrain_wire::SpanId(recorded.to_bytes()));
-}
 
 async fn order(cx: Cx) -> Result<String> {
     cx.elicit::<Login>("login", "Who?").await?;
-    tracing::info_span!("charge").in_scope(|| {});
+    cx.step("charge", async { ok(()) }).await?;
     Ok(cx.trace().traceparent().to_string())
 }
 
@@ -51,8 +35,7 @@ async fn instance(keys: &KeyRing) -> Instance {
     let server = Server::builder("otel", "1")
         .tool(Tool::new("order", order))
         .tool(Tool::new("fail", fail))
-        .keys(keys.clone())
-        .on_round(remote_parent);
+        .keys(keys.clone());
     start(server).await
 }
 
@@ -77,7 +60,8 @@ async fn two_rounds(first: Option<&str>, second: Option<&str>) -> String {
 /// The spans of rounds and of the handler, in the order they ended.
 fn spans(exporter: &InMemorySpanExporter) -> (Vec<SpanData>, Vec<SpanData>) {
     let all = exporter.get_finished_spans().expect("the exporter is open");
-    all.into_iter().partition(|span| span.name != "charge")
+    let all = all.into_iter().filter(|span| span.name != "ask login");
+    all.partition(|span| span.name != "step charge")
 }
 
 fn attribute<'a>(span: &'a SpanData, key: &str) -> Option<&'a Attribute> {
@@ -111,13 +95,25 @@ async fn two_rounds_share_a_trace_under_the_client_spans() {
         assert_eq!(span.status, Status::Unset);
         let tool = attribute(span, "gen_ai.tool.name");
         assert_eq!(tool, Some(&Attribute::from("order")));
-        assert_eq!(attribute(span, "round"), Some(&Attribute::from(round)));
+        assert_eq!(
+            attribute(span, "refrain.round"),
+            Some(&Attribute::from(round))
+        );
         assert_eq!(
             attribute(span, "otel.name"),
             None,
             "it became the span name"
         );
     }
+    // The second round is linked to the first, which asked.
+    let links = |n: usize| {
+        let links = rounds[n].links.iter();
+        links
+            .map(|link| link.span_context.span_id())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(links(0), []);
+    assert_eq!(links(1), [rounds[0].span_context.span_id()]);
     // The second round's span is the parent of the handler's span and of downstream calls.
     assert_eq!(charges.len(), 1);
     let second = rounds[1].span_context.span_id();
@@ -142,8 +138,9 @@ async fn two_rounds_without_client_trace_share_a_trace() {
     assert_eq!((traces[0], traces[2]), (traces[1], traces[3]));
     assert_ne!(traces[0], traces[2]);
     assert_eq!(charges[0].span_context.trace_id(), traces[0]);
-    assert_ne!(rounds[0].parent_span_id, SpanId::INVALID);
-    assert_eq!(rounds[0].parent_span_id, rounds[1].parent_span_id);
+    // The first round starts the trace, so that the sampler decides.
+    assert_eq!(rounds[0].parent_span_id, SpanId::INVALID);
+    assert_eq!(rounds[1].parent_span_id, rounds[0].span_context.span_id());
 }
 
 #[tokio::test]

@@ -7,8 +7,6 @@ use refrain_server::{Json, Prompt, Resource, ResourceTemplate, Server, ServerBui
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use tracing::level_filters::LevelFilter;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -105,7 +103,9 @@ async fn rounds_on_two_instances_share_a_trace() {
             ("jsonrpc.request.id", id),
             ("trace_id", TRACE),
             ("parent_id", parent),
-            ("round", &number),
+            ("refrain.round", &number),
+            ("refrain.home", "client"),
+            ("network.transport", "tcp"),
         ] {
             assert_eq!(field(&seen, round, name), Some(value), "{name} of {round}");
         }
@@ -119,14 +119,17 @@ async fn rounds_on_two_instances_share_a_trace() {
         }
         assert!(seen.spans[round].closed);
     }
-    assert_eq!(field(&seen, 0, "flow"), field(&seen, 1, "flow"));
+    assert_eq!(
+        field(&seen, 0, "refrain.flow.id"),
+        field(&seen, 1, "refrain.flow.id")
+    );
     assert_ne!(field(&seen, 0, "span_id"), field(&seen, 1, "span_id"));
     // Downstream calls get the logged span id with the flags of this round.
     let span = field(&seen, 1, "span_id").expect("the span has an id");
     assert_eq!(trace["traceparent"], format!("00-{TRACE}-{span}-00"));
     assert_eq!(trace["made"], false);
     // Events of the handler and of the server are in the round's span.
-    let events: Vec<_> = seen.events_in("round").collect();
+    let events: Vec<_> = seen.events_in("request").collect();
     assert_eq!(
         events,
         [
@@ -151,7 +154,7 @@ async fn flow_without_trace_gets_one_for_all_its_rounds() {
     assert_eq!(traces[2], traces[3]);
     assert_ne!(traces[0], traces[2]);
     // The trace id does not reveal the flow id.
-    assert_ne!(traces[0], field(&seen, 0, "flow"));
+    assert_ne!(traces[0], field(&seen, 0, "refrain.flow.id"));
     assert_eq!(field(&seen, 0, "parent_id"), field(&seen, 1, "parent_id"));
     let (trace_id, span) = (traces[1].unwrap(), field(&seen, 1, "span_id").unwrap());
     assert_eq!(trace["traceparent"], format!("00-{trace_id}-{span}-01"));
@@ -328,24 +331,18 @@ async fn spans_and_events_contain_no_arguments() {
     one.send(&read("c")).await.error(200, -32602);
     one.send(&read("unknown")).await.error(200, -32602);
     let seen = seen.take();
-    let uris: Vec<_> = (0..4)
+    let uris: Vec<_> = (3..6)
         .map(|n| field(&seen, n, "mcp.resource.uri"))
         .collect();
-    assert_eq!(uris, [None, None, Some("n://{name}"), Some("c://{number}")]);
-    assert_eq!(field(&seen, 1, "error.type"), Some("-32602"));
+    assert_eq!(uris, [Some("n://{name}"), Some("c://{number}"), None]);
+    assert_eq!(field(&seen, 2, "error.type"), Some("-32602"));
     let all = format!("{seen:?}");
     assert!(!all.contains(SECRET), "{all}");
 }
 
 #[tokio::test]
 async fn no_span_is_created_if_debug_is_disabled() {
-    let calls = Arc::new(AtomicU32::new(0));
-    let counted = calls.clone();
-    let keys = keys();
-    let hooked = builder(&keys).on_round(move |_, _| {
-        counted.fetch_add(1, Ordering::SeqCst);
-    });
-    let one = start(hooked).await;
+    let (one, _) = pair().await;
     {
         let (seen, _guard) = watch(LevelFilter::INFO);
         one.send(&Request::read("x://r")).await.reply();
@@ -353,12 +350,58 @@ async fn no_span_is_created_if_debug_is_disabled() {
         let seen = seen.take();
         assert!(seen.spans.is_empty());
         assert_eq!(seen.events.len(), 1, "{:?}", seen.events);
-        assert_eq!(calls.load(Ordering::SeqCst), 0);
     }
     let (seen, _guard) = watch(LevelFilter::DEBUG);
     one.send(&Request::read("x://r")).await.reply();
     assert_eq!(seen.take().spans.len(), 1);
-    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn http_header_is_used_if_meta_has_no_trace() {
+    let (one, _) = pair().await;
+    let (seen, _guard) = watch(LevelFilter::DEBUG);
+    let list = Request::rpc("tools/list", json!({}));
+    one.send(&list.clone().header("traceparent", FIRST))
+        .await
+        .reply();
+    one.send(&list.header("traceparent", "malformed"))
+        .await
+        .reply();
+    let call = |request: Request| {
+        request
+            .header("traceparent", FIRST)
+            .header("tracestate", "a=1")
+    };
+    one.send(&call(request(&[]))).await.reply();
+    one.send(&call(request(&[parent(OTHER)]))).await.reply();
+    let seen = seen.take();
+    let traces: Vec<_> = (0..4).map(|n| field(&seen, n, "trace_id")).collect();
+    let other = Some("4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(traces, [Some(TRACE), None, Some(TRACE), other]);
+    for n in [0, 2] {
+        assert_eq!(field(&seen, n, "parent_id"), Some("b7ad6b7169203331"));
+    }
+    assert_eq!(field(&seen, 0, "otel.name"), Some("tools/list"));
+    assert_eq!(field(&seen, 0, "mcp.method.name"), Some("tools/list"));
+}
+
+#[tokio::test]
+async fn rejected_requests_have_spans_without_names_of_the_client() {
+    let (one, _) = pair().await;
+    let (seen, _guard) = watch(LevelFilter::DEBUG);
+    one.send(&Request::tool("made_up", json!({})))
+        .await
+        .error(200, -32602);
+    one.send(&Request::rpc("made/up", json!({})))
+        .await
+        .error(404, -32601);
+    let seen = seen.take();
+    for (n, name, code) in [(0, "tools/call", "-32602"), (1, "_OTHER", "-32601")] {
+        assert_eq!(field(&seen, n, "otel.name"), Some(name));
+        assert_eq!(field(&seen, n, "error.type"), Some(code));
+        assert!(seen.spans[n].closed);
+    }
+    assert!(!format!("{seen:?}").contains("made"), "{seen:?}");
 }
 
 #[tokio::test]
@@ -386,7 +429,7 @@ async fn destructors_of_cancelled_handler_run_in_the_span() {
     drop(outgoing);
     let seen = seen.take();
     assert_eq!(
-        seen.events_in("round").collect::<Vec<_>>(),
+        seen.events_in("request").collect::<Vec<_>>(),
         ["dropped", "round ended"]
     );
     assert!(seen.spans[0].closed);

@@ -17,7 +17,7 @@ use crate::meta::{
     is_reserved,
 };
 use crate::ratified::ListParams;
-use crate::trace::RawTrace;
+use crate::trace::{RawTrace, TraceContext};
 
 /// The params of `initialize`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,11 +97,7 @@ fn read_meta<'a>(params: &Reader<'a>, session: SessionSettings) -> Result<Meta<'
     let mut custom = None;
     if let Some(meta) = params.object("_meta")? {
         progress_token = meta.value(PROGRESS_TOKEN_KEY, EXPECTED_ID)?;
-        trace = RawTrace {
-            parent: meta.raw("traceparent")?,
-            state: meta.raw("tracestate")?,
-            baggage: meta.raw("baggage")?,
-        };
+        trace = read_raw_trace(&meta)?;
         for (Text(key), value) in meta.members.0 {
             if !is_reserved(&key) {
                 CustomMeta::add(&mut custom, key, value);
@@ -119,6 +115,20 @@ fn read_meta<'a>(params: &Reader<'a>, session: SessionSettings) -> Result<Meta<'
         call_id: None,
         trace: trace.read(),
         custom,
+    })
+}
+
+/// Reads the trace context of a request, if its params are valid.
+pub fn read_trace(raw: Option<&RawValue>) -> Option<Box<TraceContext<'_>>> {
+    let meta = read_params(raw).ok()?.object("_meta").ok()??;
+    read_raw_trace(&meta).ok()?.read()
+}
+
+fn read_raw_trace<'a>(meta: &Reader<'a>) -> Result<RawTrace<'a>, JsonError> {
+    Ok(RawTrace {
+        parent: meta.raw("traceparent")?,
+        state: meta.raw("tracestate")?,
+        baggage: meta.raw("baggage")?,
     })
 }
 

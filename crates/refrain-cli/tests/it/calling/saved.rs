@@ -658,14 +658,16 @@ async fn started_commands_do_not_inherit_secrets() {
     let files = Files::new();
     let seen = files.path("seen").display().to_string();
     let serve = format!(
-        "echo \"secrets:$REFRAIN_TOKEN$REFRAIN_KEYS$REFRAIN_STORE.\" >'{seen}'; exec '{}' serve --stdio",
+        "echo \"secrets:$REFRAIN_TOKEN$REFRAIN_KEYS$REFRAIN_STORE$OTEL_EXPORTER_OTLP_HEADERS.\" >'{seen}'; exec '{}' serve --stdio",
         env!("CARGO_BIN_EXE_refrain")
     );
-    let sampler = "echo \"secrets:$REFRAIN_TOKEN$REFRAIN_KEYS$REFRAIN_STORE.\"";
+    let sampler =
+        "echo \"secrets:$REFRAIN_TOKEN$REFRAIN_KEYS$REFRAIN_STORE$OTEL_EXPORTER_OTLP_HEADERS.\"";
     let mut command = program();
     command.args(["call", "--stdio", "analyze_data", "data=1"]);
     command.args(["--sampler", sampler, "--", "sh", "-c", &serve]);
-    for name in ["REFRAIN_TOKEN", "REFRAIN_KEYS", "REFRAIN_STORE"] {
+    let own = ["REFRAIN_TOKEN", "REFRAIN_KEYS", "REFRAIN_STORE"];
+    for name in own.into_iter().chain(["OTEL_EXPORTER_OTLP_HEADERS"]) {
         command.env(name, "of-mine");
     }
     let output = run_command(command).await;

@@ -14,11 +14,14 @@ const LISTENING: &str = "listening";
 const WORKING: &str = "running tasks";
 
 /// The environment variables that affect the program; `CI` enables colours.
-const VARIABLES: [&str; 8] = [
+const VARIABLES: [&str; 11] = [
     "CI",
     "CLICOLOR",
     "CLICOLOR_FORCE",
     "NO_COLOR",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_TRACES_EXPORTER",
     "REFRAIN_KEYS",
     "REFRAIN_STORE",
     "REFRAIN_TOKEN",

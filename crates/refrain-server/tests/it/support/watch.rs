@@ -76,6 +76,10 @@ pub(crate) fn listen(subscriber: impl Into<Dispatch>) -> DefaultGuard {
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
+        // Spans inside of requests and tasks.
+        if matches!(attributes.metadata().name(), "ask" | "step") {
+            return;
+        }
         let mut texts = Texts::default();
         attributes.record(&mut texts);
         self.0.lock().expect("unpoisoned").spans.push(RecordedSpan {
