@@ -126,6 +126,7 @@ async fn idle_server_reports_zero() {
             ("refrain_tasks_running", "gauge"),
             ("refrain_token_size_bytes", "histogram"),
             ("refrain_tokens_refused", "counter"),
+            ("refrain_webhooks", "counter"),
         ]
     );
     let version = env!("CARGO_PKG_VERSION");
