@@ -84,7 +84,7 @@ impl AuthHttp {
         let mut request = Request::new(Full::from(body));
         *request.method_mut() = method;
         *request.headers_mut() = headers;
-        let received = within(TIMEOUT, self.receive(url, request)).await;
+        let received = within(TIMEOUT, Box::pin(self.receive(url, request))).await;
         let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
         let response = received.unwrap_or_else(late);
         let response = response.map_err(|error| AuthError::Unreachable {

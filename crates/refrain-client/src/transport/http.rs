@@ -189,7 +189,8 @@ impl HttpLink {
             for more in [&headers, &auth_headers] {
                 replace_headers(request.headers_mut(), more);
             }
-            let sending = self.send_once(url, request);
+            // Boxed because the future is large.
+            let sending = Box::pin(self.send_once(url, request));
             let response = match silence {
                 Some(silence) => before_timeout(silence, sending).await?,
                 None => sending.await?,
