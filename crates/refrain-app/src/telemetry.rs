@@ -135,7 +135,7 @@ pub(crate) fn is_exported(metadata: &Metadata<'_>) -> bool {
     let is_of = |prefix: &&str| target.starts_with(prefix);
     if ["h2", "hyper", "opentelemetry", "reqwest", "rustls"]
         .iter()
-        .any(|it| is_of(it))
+        .any(is_of)
     {
         return false;
     }

@@ -512,7 +512,7 @@ impl Server {
                 let Some(tasks) = &self.0.tasks else {
                     return RpcError::method_not_found(method.as_str()).into();
                 };
-                self.count_pending(NonCall::Task(method), tasks.answer(params, caller))
+                self.count_pending(NonCall::Task(method), tasks.answer(&params, caller))
             }
         }
     }

@@ -97,6 +97,10 @@ impl std::fmt::Debug for MessageResponse {
     }
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large variant is the common one; boxing it costs an allocation per request"
+)]
 pub(crate) enum Disposition<'a> {
     Response(MessageResponse),
     Relay(Option<Id<'a>>, Box<PendingRelay>),

@@ -46,7 +46,7 @@ impl TestTask {
     }
 
     /// The request with answers to the asks of the task.
-    pub(crate) fn update(&self, id: u64, answers: Value) -> Value {
+    pub(crate) fn update(&self, id: u64, answers: &Map<String, Value>) -> Value {
         let params = json!({"taskId": self.id, "inputResponses": answers, "_meta": self.meta});
         json!({"jsonrpc": "2.0", "id": id, "method": "tasks/update", "params": params})
     }

@@ -416,9 +416,11 @@ impl PipeState {
             return false;
         }
         let messages = split_messages(line).into_iter();
-        messages.fold(false, |has_response, message| {
-            self.receive_message(&message) || has_response
-        })
+        let mut has_response = false;
+        for message in messages {
+            has_response |= self.receive_message(&message);
+        }
+        has_response
     }
 
     fn receive_message(&self, line: &str) -> bool {

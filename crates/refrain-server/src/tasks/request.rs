@@ -81,7 +81,7 @@ impl Tasks {
     /// Starts to handle a request. It counts as a call in flight.
     pub(crate) fn answer(
         self: &Arc<Self>,
-        params: TaskParams<'_>,
+        params: &TaskParams<'_>,
         caller: Caller,
     ) -> Result<PendingReply, Dispatch> {
         if !params.meta.capabilities.tasks {
