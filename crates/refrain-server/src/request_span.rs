@@ -262,10 +262,10 @@ pub(crate) fn record_reply(span: &Span, reply: &Reply) {
             span.record("rpc.response.status_code", display(code));
             span.record("error.type", display(code));
             span.record("otel.status_code", "ERROR");
-            // Other messages of this server do not quote the caller's parameters.
-            if !matches!(
+            // Messages with other codes may quote the request.
+            if matches!(
                 error.code,
-                ErrorCode::InvalidParams | ErrorCode::MethodNotFound | ErrorCode::Other(_)
+                ErrorCode::Internal | ErrorCode::MissingCapability
             ) {
                 span.record("otel.status_description", &*error.message);
             }

@@ -78,7 +78,7 @@ async fn call_spans() -> Vec<ReceivedSpan> {
     let collector = Collector::start(API_KEY).await;
     let fleet = Fleet::start(&collector).await;
     let url = fleet.gateway.url();
-    let mut call = vec!["call", &url, "create_vm", "name=web", "pause_ms=20"];
+    let mut call = vec!["call", &url, "create_vm", "name=web", "pause_ms=300"];
     call.extend(["--answer", r#"size={"processors": 2}"#]);
     let called = run_command(exporting_command(&collector, &call)).await;
     assert_eq!(called.code, 0, "{called:?}");

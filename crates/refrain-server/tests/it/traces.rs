@@ -342,7 +342,7 @@ async fn spans_and_events_contain_no_arguments() {
 
 #[tokio::test]
 async fn no_span_is_created_if_debug_is_disabled() {
-    let (one, _) = pair().await;
+    let one = start(builder(&keys())).await;
     {
         let (seen, _guard) = watch(LevelFilter::INFO);
         one.send(&Request::read("x://r")).await.reply();
