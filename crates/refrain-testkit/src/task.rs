@@ -5,7 +5,7 @@ use crate::script::Script;
 use refrain::auth::Caller;
 use refrain::server::Server;
 use refrain_store::{TaskId, TaskRow};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::future::pending;
 use std::time::{Duration, Instant, SystemTime};
@@ -46,7 +46,7 @@ impl TestTask {
     }
 
     /// The request with answers to the asks of the task.
-    pub(crate) fn update(&self, id: u64, answers: Value) -> Value {
+    pub(crate) fn update(&self, id: u64, answers: &Map<String, Value>) -> Value {
         let params = json!({"taskId": self.id, "inputResponses": answers, "_meta": self.meta});
         json!({"jsonrpc": "2.0", "id": id, "method": "tasks/update", "params": params})
     }
