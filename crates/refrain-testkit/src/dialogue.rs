@@ -136,7 +136,7 @@ impl<'f> Dialogue<'f> {
             let left_out = round.asks.iter().filter(|asked| asked.answer.is_none());
             task.left_out
                 .extend(left_out.map(|asked| asked.key.clone()));
-            self.request = task.update(id, answers.into());
+            self.request = task.update(id, &answers);
             return;
         }
         round.token = result["requestState"].as_str().map(str::to_owned);

@@ -5,7 +5,7 @@ use crate::script::Script;
 use refrain::auth::Caller;
 use refrain::server::Server;
 use refrain_store::{TaskId, TaskRow};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::future::pending;
 use std::time::{Duration, Instant, SystemTime};
