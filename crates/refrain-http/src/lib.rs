@@ -145,7 +145,7 @@ mod tests {
         tokio::spawn(async move {
             let (mut connection, _) = listener.accept().await.unwrap();
             let mut request = [0; 4096];
-            connection.read(&mut request).await.unwrap();
+            let _ = connection.read(&mut request).await.unwrap();
             connection.write_all(first).await.unwrap();
             while connection.write_all(&again).await.is_ok() {}
         });
