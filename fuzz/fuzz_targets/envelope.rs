@@ -8,7 +8,7 @@ use refrain_wire::ratified::{
     write_progress, write_reply,
 };
 use refrain_wire::{
-    Answers, Ask, AskKind, Call, CallKind, ElicitAnswer, ErrorCode, Id, Incomplete, LogLevel,
+    Ask, AskKind, Call, CallKind, ElicitAnswer, ErrorCode, Id, Incomplete, LogLevel,
     Message, Meta, Rejection, Reply, RootsAnswer, RpcError, SamplingAnswer, SamplingParams,
     ToolResult, check_answer_shape, parse, parse_value, write_canonical,
 };
@@ -120,9 +120,10 @@ fn check_call(id: Id<'_>, call: &Call<'_>) {
         check_canonical(arguments.get());
         check_shapes(arguments);
     }
-    if let Some(Answers(answers)) = &call.answers {
+    if let Some(answers) = &call.answers {
         for (at, (key, raw)) in answers.iter().enumerate() {
-            assert!(answers[..at].iter().all(|(earlier, _)| earlier != key));
+            let mut earlier = answers.iter().take(at);
+            assert!(earlier.all(|(earlier, _)| earlier != key));
             check_shapes(raw);
             check_canonical(raw.get());
         }
@@ -250,7 +251,7 @@ fn one_line(out: &[u8]) -> &str {
 
 /// All values of a call, for comparison.
 fn call_texts<'a>(call: &'a Call<'_>) -> impl PartialEq + std::fmt::Debug + use<'a> {
-    let answers = call.answers.as_ref().map(|Answers(answers)| {
+    let answers = call.answers.as_ref().map(|answers| {
         let texts = answers.iter().map(|(key, raw)| (key.as_ref(), raw.get()));
         texts.collect::<Vec<_>>()
     });
