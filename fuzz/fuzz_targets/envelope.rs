@@ -8,9 +8,9 @@ use refrain_wire::ratified::{
     write_progress, write_reply,
 };
 use refrain_wire::{
-    Ask, AskKind, Call, CallKind, ElicitAnswer, ErrorCode, Id, Incomplete, LogLevel,
-    Message, Meta, Rejection, Reply, RootsAnswer, RpcError, SamplingAnswer, SamplingParams,
-    ToolResult, check_answer_shape, parse, parse_value, write_canonical,
+    Ask, AskKind, Call, CallKind, ElicitAnswer, ErrorCode, Id, Incomplete, LogLevel, Message, Meta,
+    Rejection, Reply, RootsAnswer, RpcError, SamplingAnswer, SamplingParams, ToolResult,
+    check_answer_shape, parse, parse_value, write_canonical,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;

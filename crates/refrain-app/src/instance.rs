@@ -42,7 +42,8 @@ pub struct InstanceFlags<F: Args> {
     /// A separate address and port for `/metrics`, `/healthz` and `/readyz` [default: none].
     #[arg(long, value_name = "ADDRESS", value_parser = parse::<Address>)]
     metrics: Option<Address>,
-    /// The key file that the instances of a fleet share. Without it, $REFRAIN_KEYS is used, or a temporary key.
+    /// The key file that the instances of a fleet share. Without it, the keys are
+    /// the text in $REFRAIN_KEYS, or one temporary key.
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
     /// The service name that sealed tokens (`requestState`) are bound to; not the `aud` claim of access tokens [default: the

@@ -127,10 +127,10 @@ fn check_name(name: &str) -> Result<(), NewError> {
         _ if !name.starts_with(|c: char| c.is_ascii_lowercase()) => {
             "it must start with a lower-case letter"
         }
-        _ if !name.chars().all(is_allowed) => "it contains other characters",
+        _ if !name.chars().all(is_allowed) => "it contains a character that is not allowed",
         _ if name.len() > 64 => "it is longer than 64 characters",
         _ if name == "refrain" || name.starts_with("refrain-") || name.starts_with("refrain_") => {
-            "it is a crate of Refrain"
+            "`refrain` and names that start with `refrain-` are reserved"
         }
         _ if RESERVED
             .split(' ')

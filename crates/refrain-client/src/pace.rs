@@ -21,7 +21,7 @@ impl Pace {
         Self::new(64.0 * MIB, 4.0 * MIB)
     }
 
-    /// The pace of requests about a task that notifications cause: 10 at once, then 5 per second.
+    /// The pace of polls of a task that its notifications trigger: 10 at once, then 5 per second.
     pub(crate) fn of_polls() -> Self {
         Self::new(10.0, 5.0)
     }

@@ -5,8 +5,8 @@
 //! | exclusive: a server on pipes or HTTP+SSE | one call at a time | its asks or logs do not name their call |
 //! | shared: a server on HTTP, unless `exclusive` is set | all calls of one owner | its messages are in the response of their call |
 //!
-//! Invariants: a connection never changes its owner, except that a prewarmed one gets its first; a connection whose call
-//! was abandoned is closed, unless the backend keeps state for its owner; a connection with state is never closed to make
+//! Invariants: a connection never changes its owner; a prewarmed connection has none until its first call; a connection
+//! whose call was abandoned is closed, unless the backend keeps state for its owner; a connection with state is never closed to make
 //! room for another, and its process is never restarted under the same handle.
 
 mod guard;
@@ -411,7 +411,7 @@ impl Pool {
     }
 }
 
-/// Frees the owner if the connection cannot be started, or if its call is abandoned before.
+/// Frees the owner if the connection cannot be started, or if the call is abandoned before it is started.
 struct StartGuard<'a> {
     pool: &'a Pool,
     owner: Option<Owner>,

@@ -20,8 +20,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tower_service::Service;
 
-/// The least time for all steps together.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The minimum of the time limit for TCP, proxy and TLS together.
+const MIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server whose machine is gone is noticed after about a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_RETRIES: u32 = 3;
@@ -47,7 +47,7 @@ impl Connector {
     pub(crate) fn new(timeout: Duration) -> Self {
         Self {
             transport: tcp(timeout),
-            timeout: timeout.max(HANDSHAKE_TIMEOUT),
+            timeout: timeout.max(MIN_TIMEOUT),
         }
     }
 

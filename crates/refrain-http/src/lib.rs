@@ -44,27 +44,27 @@ pub struct HttpClient {
     proxies: connect::Proxies,
 }
 
-/// Why there is no response, or no more of its body. Displayed as the first cause.
+/// Why there is no response, or no more of its body. Displayed as its root cause.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// There is no connection; the request was not sent.
-    #[error("{}", first_cause(.0))]
+    #[error("{}", root_cause(.0))]
     Connect(#[source] legacy::Error),
     /// The server closed the connection or the HTTP/2 stream and did not process the request.
-    #[error("{}", first_cause(.0))]
+    #[error("{}", root_cause(.0))]
     NotProcessed(#[source] legacy::Error),
     /// The server sent too many bytes that belong to no response.
     #[error("the server sent more than {} MiB of interim responses or control frames", meter::BURST >> 20)]
     Excess,
     /// The connection was lost before the response, or the response is malformed.
-    #[error("{}", first_cause(.0))]
+    #[error("{}", root_cause(.0))]
     Exchange(#[source] legacy::Error),
     /// The connection was lost before the end of the body, or the body is malformed.
-    #[error("{}", first_cause(.0))]
+    #[error("{}", root_cause(.0))]
     Body(#[source] hyper::Error),
 }
 
-fn first_cause(error: &dyn Error) -> String {
+fn root_cause(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;
@@ -115,7 +115,7 @@ impl HttpClient {
     }
 }
 
-/// Whether the server says so (RFC 9113, section 8.7).
+/// Whether the server states that it did not process the request (RFC 9113, section 8.7).
 #[cfg(feature = "http2")]
 fn is_not_processed(error: &legacy::Error) -> bool {
     let inner = error.source().and_then(Error::source);

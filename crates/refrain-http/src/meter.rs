@@ -1,8 +1,9 @@
-//! The limit of bytes that a server may send besides the responses that are read.
+//! Limits the bytes that a server sends and that never reach the reader of a response body.
 //!
 //! A server can send interim responses (status 1xx) or HTTP/2 control frames without end. The HTTP implementation skips
-//! them, so no other limit counts them. All bytes received on a connection count here, until the body that they belong to
-//! is read. Bytes that no reader gets are the head of a response, the framing, and the rest of a body that is dropped.
+//! them, so no other limit counts them. Each received byte uses up the budget of its connection. Body bytes are credited
+//! back when they are read. Heads, framing and the rest of a dropped body are never read: each request and each chunk
+//! credits a fixed allowance for them.
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use parking_lot::Mutex;
@@ -13,8 +14,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that a server may send at once. More than the flow control of HTTP/2 (5 MiB) and the buffer of HTTP/1 allow for
-/// bodies that are not read yet.
+/// Bytes that a server may send at once. Larger than any amount of unread bodies: HTTP/2 flow control allows 5 MiB, the
+/// buffer of HTTP/1 less.
 pub(crate) const BURST: u64 = 8 << 20;
 const PER_SECOND: f64 = 1_048_576.0;
 /// Allowed for the head of a response and for the rest of a body that is dropped: the window of an HTTP/2 stream.

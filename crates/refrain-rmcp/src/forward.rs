@@ -1,4 +1,5 @@
-//! Forwards the messages of a running handler: requests become asks, notifications are reported or change the server.
+//! Forwards the messages of a running handler: requests become asks; notifications go to
+//! the client, or update the server's lists and resources.
 
 use crate::asks::{AskName, ask, convert};
 use crate::connection::Connection;

@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::sleep;
 
-/// The pause before a handler is called again that returned a state and no requests.
+/// The pause after a handler returned a state without requests, before it is called again.
 const STATE_ONLY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Changes the registration of a tool.
@@ -46,6 +46,7 @@ pub(crate) struct RmcpHandler {
     pub(crate) offered: OfferedNames,
     /// Held while lists are read again.
     pub(crate) refresh: Mutex<()>,
+    /// Set once the handler is watched for changes outside of calls.
     pub(crate) watched: OnceCell<()>,
 }
 

@@ -112,7 +112,7 @@ impl<C: Into<Caller>> From<C> for Context<'_> {
 pub(crate) enum Dispatch {
     /// The message needs no reply.
     Accepted,
-    /// A malformed message of a legacy session without a usable id, counted under this label.
+    /// A malformed message that has no usable id, in a legacy session. Counted under this label.
     Rejected(Refusal, RpcError),
     Reply(Reply),
     /// The request is invalid. HTTP uses an error status.
@@ -301,7 +301,7 @@ impl Server {
         self.accept(message, context).await.without_relay(self)
     }
 
-    /// Handles a parsed message. The caller relays it if another instance holds the call or session.
+    /// Handles a parsed message. The transport relays it if another instance holds the call or session.
     pub(crate) async fn accept<'a>(
         &self,
         message: ParsedMessage<'a>,

@@ -91,7 +91,7 @@ pub(crate) fn legacy_span(
     open(&request, context)
 }
 
-/// Opens the span of a request that could not be read.
+/// Opens the span of a rejected request: malformed, or with wrong headers or an unsupported revision.
 pub(crate) fn rejected_span(id: Option<Id<'_>>, method: &str, context: &Context<'_>) -> Span {
     let request = SpanRequest {
         id,
@@ -102,7 +102,7 @@ pub(crate) fn rejected_span(id: Option<Id<'_>>, method: &str, context: &Context<
     open(&request, context)
 }
 
-/// The method of a rejected request, if this server knows it.
+/// The method for the span of a legacy or rejected request: `_OTHER` if this server does not know it.
 fn known_method(method: &str) -> &'static str {
     let call = CallKind::from_method(method).map(CallKind::method);
     call.or_else(|| NonCall::of(method).map(Label::name))

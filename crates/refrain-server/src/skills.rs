@@ -28,7 +28,7 @@ const SKILL_FILE: &str = "SKILL.md";
 /// Limits of the extension, which every client must support.
 const MAX_FILES: usize = 512;
 const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// The number of the list in cursors, after the lists of the catalog.
+/// The number of this list in cursors. The lists of `Listing` have 0 to 3.
 const LIST: usize = 4;
 
 /// A skill: a directory of files, among them `SKILL.md` with instructions for an agent.
@@ -77,7 +77,7 @@ pub enum SkillError {
     /// The frontmatter is invalid.
     #[error("invalid frontmatter of {SKILL_FILE}: {0}")]
     Frontmatter(#[from] FrontmatterError),
-    /// The name or the description is missing or too long.
+    /// The name or the description is missing, too long, or has characters that are not allowed.
     #[error("invalid {0} in the frontmatter of {SKILL_FILE}")]
     Member(&'static str),
     /// The directory has another name.

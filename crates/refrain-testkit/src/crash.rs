@@ -120,7 +120,7 @@ impl CrashReport {
             let found = view(outcome);
             assert!(
                 found == expected,
-                "the call ends differently after a crash {crash} (-: without the crash, +: with it)\n{}",
+                "the call ends differently if the instance crashes {crash} (-: without the crash, +: with it)\n{}",
                 difference(&print(&expected), &print(&found))
             );
         }

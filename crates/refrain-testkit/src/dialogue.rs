@@ -15,7 +15,7 @@ pub struct Dialogue<'f> {
     player: Player,
     faults: Faults,
     request: Value,
-    /// The version that serves the next request.
+    /// Counts deliveries, from the first version on: version `turn % versions` serves the next request.
     turn: usize,
     rounds: Vec<RoundReport>,
     crash: Option<CrashPoint>,

@@ -30,7 +30,7 @@ impl RoundReport {
         self.asks.iter().map(ReceivedAsk::key).collect()
     }
 
-    /// The token of the reply; `None` in the last round.
+    /// The token of the reply; `None` in the last round, and once the call is a task.
     pub fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
@@ -129,7 +129,7 @@ impl CallOutcome {
         match self.error() {
             None => &self.reply["result"],
             Some(CallError { code, message, .. }) => {
-                panic!("the call has no result but the error {code}: {message}")
+                panic!("the call ended with the error {code}: {message}")
             }
         }
     }
@@ -176,8 +176,8 @@ impl CallOutcome {
 
     /// Whether both calls ended with the same result or error. Their rounds are not compared.
     ///
-    /// Two calls have different idempotency keys. So a text of 32 hexadecimal digits is equal to any other that is in the
-    /// same places.
+    /// Two calls have different idempotency keys. So texts of 32 hexadecimal digits are compared by
+    /// where they occur, not by their digits.
     pub fn ends_like(&self, other: &Self) -> bool {
         self.end() == other.end()
     }

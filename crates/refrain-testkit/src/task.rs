@@ -29,7 +29,7 @@ pub(crate) struct TestTask {
     pub(crate) left_out: HashSet<String>,
 }
 
-/// What the kit sees of a task between two of its changes.
+/// The last revision of a task, and when the kit first saw it.
 struct Watched {
     revision: u64,
     since: Instant,
@@ -51,7 +51,8 @@ impl TestTask {
         json!({"jsonrpc": "2.0", "id": id, "method": "tasks/update", "params": params})
     }
 
-    /// Runs the task until it has new asks or has ended, and returns it. Time passes while it sleeps.
+    /// Runs the task until it has new asks or has ended, and returns it. If only time can continue
+    /// it, the fleet's clock is advanced.
     pub(crate) async fn settle(&self, fleet: &Fleet, turn: &mut usize) -> Value {
         loop {
             let worker = fleet.instance(*turn % fleet.versions());
@@ -69,7 +70,8 @@ impl TestTask {
         }
     }
 
-    /// Waits until the task asks or ends, or only time can continue it: then returns the time at which it continues.
+    /// Waits until the task asks or ends. `Err` with the time at which it continues, if it sleeps or its worker
+    /// has crashed.
     async fn watch(&self, fleet: &Fleet, worker: &Server) -> Result<Value, SystemTime> {
         let store = worker.task_store().expect("a task has a store");
         let id = TaskId::parse(&self.id).expect("the server made the id");
@@ -91,8 +93,8 @@ impl TestTask {
             let now = fleet.clock().now();
             let wakes = row.due.filter(|due| *due > now);
             match (wakes, fleet.runs_tasks(worker)) {
-                (Some(wakes), false) if watched.is_over(&row) => return Err(wakes),
-                // Short sleeps end without leaving memory.
+                (Some(wakes), false) if watched.is_unattended(&row) => return Err(wakes),
+                // The task may be in a short sleep, which stays in memory: let the clock advance.
                 (_, true) => fleet.clock().advance(POLL),
                 _ => {}
             }
@@ -125,7 +127,7 @@ impl TestTask {
         let mut reply = parse(&reply);
         assert!(
             reply["result"].is_object(),
-            "tasks/get of the task that the call has become failed: {reply}"
+            "tasks/get failed for the task of the call: {reply}"
         );
         reply["result"].take()
     }
@@ -133,7 +135,7 @@ impl TestTask {
 
 impl Watched {
     /// Whether no instance is about to run the task: it sleeps, or its worker has crashed.
-    fn is_over(&self, row: &TaskRow) -> bool {
+    fn is_unattended(&self, row: &TaskRow) -> bool {
         row.worker.is_none() || self.since.elapsed() >= CRASHED
     }
 }

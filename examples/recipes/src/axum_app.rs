@@ -1,5 +1,5 @@
 //! An axum application with the MCP endpoint as one of its routes. `HttpService` is a tower service, so it fits into any
-//! router, behind any layer. What `refrain_app` does otherwise is then the application's part: see `run`.
+//! router, behind any layer. The application then does the work of `refrain_app` itself, such as draining: see `run`.
 
 use axum::Router;
 use axum::http::StatusCode;

@@ -27,7 +27,7 @@ async fn import_rows(cx: Cx, database: State<Database>, args: Import) -> Result<
     let mut skipped = 0;
     for start in (0..args.rows).step_by(BATCH as usize) {
         let batch = start..args.rows.min(start + BATCH);
-        // A client that asked for progress gets a notification; in a task, `cx.status` is the place for it.
+        // A client that asked for progress gets a notification; in a task, it becomes the status message.
         let message = format!("rows {} to {}", batch.start + 1, batch.end);
         cx.progress(start as f64, Some(args.rows as f64), &message);
         // An instance that shuts down hands the call on between two steps.

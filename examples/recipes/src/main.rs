@@ -14,7 +14,7 @@ use refrain::server::ServerBuilder;
 use refrain_app::{App, AppError, ServeOptions, print_error, runtime};
 use std::process::ExitCode;
 
-/// Servers for tasks that many people have.
+/// Servers for common use cases.
 #[derive(Parser)]
 enum Recipe {
     /// A deployment that several people approve, as a task.

@@ -20,7 +20,7 @@ async fn order_is_delivered_whichever_instance_crashes() {
         .answer("delivery", json!({"arrived": true}));
     let fleet = Fleet::new(server);
     let call = fleet.call("order", json!({"item": "lamp"})).script(script);
-    // Crashes the instance at every operation of `cx`, one after the other.
+    // Makes the call many times: with a crash at each operation of `cx` before the task, and with each response lost.
     let report = call.crash_everywhere().await;
     let expected = "Delivered: receipt for one lamp.";
     assert_eq!(report.undisturbed().text(), expected);

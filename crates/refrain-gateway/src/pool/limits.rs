@@ -23,7 +23,7 @@ const ABANDONED_PER_SECOND: f64 = 1.0;
 const RESPONSE_BYTES: usize = 512 << 20;
 const RESPONSE_BYTES_EACH: usize = 128 << 20;
 
-/// ConnectionCounts the connections of all backends.
+/// Counts the connections of all backends.
 pub(crate) struct ConnectionLimits {
     total: usize,
     each: usize,
@@ -266,7 +266,7 @@ impl ConnectionCounts {
 }
 
 impl ConnectionPermit {
-    /// ConnectionCounts an abandoned call of the account.
+    /// Counts an abandoned call of the account.
     pub(super) fn add_abandoned(&self) {
         let Some(account) = self.account.lock().clone() else {
             return;
@@ -284,7 +284,7 @@ impl ConnectionPermit {
             .insert(account, AbandonedCalls { count, updated });
     }
 
-    /// ConnectionCounts the connection for this account from now on. Returns `false` if the account is at a limit.
+    /// Counts the connection for this account from now on. Returns `false` if the account is at a limit.
     pub(super) fn assign(&self, account: &Principal) -> bool {
         let mut counts = self.limits.counts.lock();
         let mut current = self.account.lock();

@@ -1,6 +1,6 @@
 //! TLS with the root certificates of the machine, and proxies.
 
-use super::{BoxError, Connecting, Connector, HANDSHAKE_TIMEOUT, tcp};
+use super::{BoxError, Connecting, Connector, MIN_TIMEOUT, tcp};
 use http::header::PROXY_AUTHORIZATION;
 use http::uri::Scheme;
 use http::{Request, Uri};
@@ -42,7 +42,7 @@ impl Connector {
         };
         Self {
             transport: HttpsConnector::from((route, tls_config(versions))),
-            timeout: timeout.max(HANDSHAKE_TIMEOUT),
+            timeout: timeout.max(MIN_TIMEOUT),
             proxies,
         }
     }

@@ -193,7 +193,7 @@ async fn call_survives_a_crash_with_duplicate_requests_and_lost_responses() {
 
 #[tokio::test]
 #[should_panic(
-    expected = "the call ends differently after a crash in round 1 after 0 operations (-: without the crash, +: with it)\n"
+    expected = "the call ends differently if the instance crashes in round 1 after 0 operations (-: without the crash, +: with it)\n"
 )]
 async fn handler_with_effects_outside_steps_is_detected() {
     let effects = Effects::new();

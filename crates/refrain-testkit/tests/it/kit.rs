@@ -35,9 +35,7 @@ async fn endless_call_fails_the_test() {
 }
 
 #[tokio::test]
-#[should_panic(
-    expected = "the call has no result but the error -32602: Unknown tool: no_such_tool"
-)]
+#[should_panic(expected = "the call ended with the error -32602: Unknown tool: no_such_tool")]
 async fn text_of_an_error_panics() {
     let fleet = weather_fleet();
     fleet.call("no_such_tool", json!({})).run().await.text();
