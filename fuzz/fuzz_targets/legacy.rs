@@ -70,8 +70,12 @@ fn check_error(id: Id<'_>, error: &RpcError) {
 
 /// Writes the params as a result, and as the schema of a form.
 fn check_output(id: Id<'_>, params: Option<&RawValue>, revision: Revision) {
-    // A lone surrogate in raw text is copied to the output and cannot be parsed.
-    let readable = |params: &&RawValue| serde_json::from_str::<Value>(params.get()).is_ok();
+    // A lone surrogate in raw text is copied to the output and cannot be parsed. The output is nested deeper than the
+    // params, and serde_json reads at most 128 levels.
+    let readable = |params: &&RawValue| {
+        let nested = format!("[[[[{}]]]]", params.get());
+        serde_json::from_str::<Value>(&nested).is_ok()
+    };
     let Some(params) = params.filter(readable) else {
         return;
     };

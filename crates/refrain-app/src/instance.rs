@@ -34,7 +34,7 @@ pub struct InstanceFlags<F: Args> {
     /// A TOML file with settings; flags override it. The `config` command checks it and prints the defaults.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet. Other users of
+    /// Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet, `memory:` for this process alone. Other users of
     /// the machine can see flags: put a URL with a password into the configuration file or $REFRAIN_STORE
     /// [default: $REFRAIN_STORE, then sqlite:refrain.db].
     #[arg(long, value_name = "URL")]

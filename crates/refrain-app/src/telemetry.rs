@@ -89,14 +89,14 @@ pub(crate) fn start(service: &str) -> Result<Option<SdkTracerProvider>, AppError
             ));
         }
     }
-    match variable(&PROTOCOLS).as_deref() {
-        None | Some("http/protobuf") => {}
-        Some(other) => {
-            return Err(with_hint(
-                format!("invalid ${} {other:?}", PROTOCOLS[1]),
-                "use http/protobuf, for example at port 4318 of a collector",
-            ));
-        }
+    let set = |name: &&'static str| Some((*name, variable(&[*name])?));
+    if let Some((name, value)) = PROTOCOLS.iter().find_map(set)
+        && value != "http/protobuf"
+    {
+        return Err(with_hint(
+            format!("invalid ${name} {value:?}"),
+            "use http/protobuf, for example at port 4318 of a collector",
+        ));
     }
     let builder = SpanExporter::builder().with_http();
     let exporter = builder.with_http_client(OtlpClient::new()?).build();
@@ -128,8 +128,8 @@ fn resource(service: &str) -> Resource {
     }
 }
 
-/// Whether a span, or an event inside a span, is exported: spans of Refrain, and others of level info. Spans of the HTTP
-/// client would be caused by the export itself.
+/// Whether a span, or an event inside a span, is exported: spans of Refrain up to level debug, all else up to level info.
+/// Those of the HTTP client are left out, because the export itself causes them.
 pub(crate) fn is_exported(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
     let is_of = |prefix: &&str| target.starts_with(prefix);

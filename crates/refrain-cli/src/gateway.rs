@@ -15,7 +15,7 @@ use url::Url;
 
 const START_HINT: &str = "to see the cause, request the URL, or run `env -i PATH=\"$PATH\" HOME=\"$HOME\" COMMAND`; add other variables \
                           that the command needs, such as HTTPS_PROXY, to the setting `env` of the backend";
-const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet \
+const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet, `memory:` for this process alone \
                           [default: $REFRAIN_STORE, then memory:]";
 
 const USAGE: &str = "refrain gateway [OPTIONS] -- COMMAND...

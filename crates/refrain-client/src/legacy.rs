@@ -129,15 +129,17 @@ impl ClientInner {
             ..OutgoingMessage::default()
         };
         let begun = Instant::now();
+        let mut session_id = None;
         let exchanged = async {
             let mut exchange = self.connection.link.open(&outgoing).await?;
             let response = self.read_response(&mut exchange, &HeaderMap::new()).await;
-            self.end_request(&request.clone().into(), &span, begun.elapsed(), &response);
-            response.map(|response| (exchange, response))
+            session_id = exchange.session();
+            response
         };
-        let (exchange, response) = exchanged.instrument(span.clone()).await?;
+        let response = exchanged.instrument(span.clone()).await;
+        self.end_request(&request.into(), &span, begun.elapsed(), response.as_ref());
         let rejected = |failure| LinkError::Final(ErrorKind::Rpc(failure));
-        let raw = response.outcome.map_err(rejected)?;
+        let raw = response?.outcome.map_err(rejected)?;
         let server = ServerInfo::from_initialize(&raw)
             .map_err(|error| LinkError::Final(self.not_mcp(error.to_string())))?;
         if !Revision::CLIENT_NAMES.contains(&server.version.as_str()) {
@@ -147,9 +149,8 @@ impl ClientInner {
         let session = LegacySession {
             version: HeaderValue::from_str(&server.version)
                 .map_err(|error| ReadError::Unexpected(error.to_string()))?,
-            id: exchange.session(),
+            id: session_id,
         };
-        drop(exchange);
         let ready = OutgoingMessage::without_response(write_initialized(), session.headers());
         self.connection.link.send(&ready).await?;
         Ok(Handshake { server, session })

@@ -135,7 +135,7 @@ impl ClientInner {
         let begun = Instant::now();
         let sent = self.send_in_span(plan, session, id, &span);
         let response = sent.instrument(span.clone()).await;
-        self.end_request(plan, &span, begun.elapsed(), &response);
+        self.end_request(plan, &span, begun.elapsed(), response.as_ref());
         response
     }
 
@@ -187,12 +187,17 @@ impl ClientInner {
         let session = self.connection.legacy().map(Legacy::session);
         let id = self.connection.ids.next();
         let span = self.open_span(&request, None, id, session.as_ref());
-        let subscription = OutgoingMessage {
-            is_subscription: true,
-            ..self.write(&request.into(), session.as_ref(), id, &span)?
+        let plan = RequestPlan::from(request);
+        let begun = Instant::now();
+        let opening = async {
+            let subscription = OutgoingMessage {
+                is_subscription: true,
+                ..self.write(&plan, session.as_ref(), id, &span)?
+            };
+            self.connection.link.open(&subscription).await
         };
-        let opening = self.connection.link.open(&subscription);
-        opening.instrument(span).await
+        let opened = opening.instrument(span.clone()).await;
+        opened.inspect_err(|error| self.end_request(&plan, &span, begun.elapsed(), Err(error)))
     }
 
     /// Restarts a server process that has exited, or opens a lost event stream again. Requests in flight are not repeated:

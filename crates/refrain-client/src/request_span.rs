@@ -6,7 +6,7 @@ use crate::client::ClientInner;
 use crate::error::ErrorKind;
 use crate::legacy::LegacySession;
 use crate::protocol::RequestPlan;
-use crate::transport::{LinkResponse, LinkResult};
+use crate::transport::{LinkError, LinkResponse};
 use aws_lc_rs::digest::{SHA256, digest};
 use refrain_wire::client::Request;
 use refrain_wire::{CallKind, PROTOCOL_VERSION, TraceContext, Traceparent, otel};
@@ -99,7 +99,7 @@ impl ClientInner {
         plan: &RequestPlan<'_>,
         span: &Span,
         elapsed: Duration,
-        response: &LinkResult<LinkResponse>,
+        response: Result<&LinkResponse, &LinkError>,
     ) {
         if span.is_disabled() && self.setup.on_request.is_none() {
             return;
@@ -111,7 +111,6 @@ impl ClientInner {
                 ..
             }) => {
                 span.record("rpc.response.status_code", display(failure.code));
-                span.record("otel.status_description", &*failure.message);
                 Some(failure.code.to_string().into())
             }
             Ok(LinkResponse {

@@ -22,9 +22,12 @@ use tower_service::Service;
 
 /// The minimum of the time limit for TCP, proxy and TLS together.
 const MIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server whose machine is gone is noticed after about a minute.
+/// An idle connection whose server is gone is noticed after about a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_RETRIES: u32 = 3;
+/// How long sent bytes may stay without an acknowledgement. Keep-alive does not work meanwhile.
+#[cfg(target_os = "linux")]
+const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[cfg(feature = "tls")]
 type Transport = hyper_rustls::HttpsConnector<secure::Route>;
@@ -66,6 +69,8 @@ fn tcp(timeout: Duration) -> HttpConnector {
     tcp.set_keepalive(Some(KEEP_ALIVE));
     tcp.set_keepalive_interval(Some(KEEP_ALIVE));
     tcp.set_keepalive_retries(Some(KEEP_ALIVE_RETRIES));
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
     tcp
 }
 

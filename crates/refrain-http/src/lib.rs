@@ -33,6 +33,7 @@ use std::error::Error;
 use std::time::Duration;
 
 const MAX_IDLE: usize = 64;
+const RESENDS: usize = 2;
 #[cfg(feature = "tls")]
 const INTERNET_IDLE: Duration = Duration::from_secs(90);
 
@@ -97,8 +98,22 @@ impl HttpClient {
         }
     }
 
-    /// Sends a request and returns the head of the response, with its body to read.
+    /// Sends a request and returns the head of the response, with its body to read. A request that the server did not
+    /// process, because it closes the connection, is sent again up to two times.
     pub async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<ResponseBody>, HttpError> {
+        for _ in 0..RESENDS {
+            match self.send_once(request.clone()).await {
+                Err(HttpError::NotProcessed(_)) => {}
+                sent => return sent,
+            }
+        }
+        self.send_once(request).await
+    }
+
+    async fn send_once(
         &self,
         mut request: Request<Full<Bytes>>,
     ) -> Result<Response<ResponseBody>, HttpError> {

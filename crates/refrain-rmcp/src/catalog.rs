@@ -13,7 +13,7 @@ use refrain::server::{Changes, CompletionInput, Listing, Prompt, Resource, Resou
 use rmcp::ErrorData;
 use rmcp::model::{
     ArgumentInfo, ClientCapabilities, ClientRequest, CompleteRequest, CompleteRequestParams,
-    CompletionContext, Reference, ServerNotification, ServerResult,
+    CompletionContext, Reference, ServerJsonRpcMessage, ServerNotification, ServerResult,
 };
 use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
@@ -104,11 +104,24 @@ impl RmcpHandler {
         }
     }
 
-    /// Sends a request that belongs to no call, so that the handler cannot ask.
+    /// Sends a request that belongs to no call, so that the requests of the handler fail.
     async fn request(&self, request: ClientRequest) -> Result<ServerResult, ErrorData> {
-        let connection = Connection::open(ClientCapabilities::default());
-        let context = connection.context();
-        self.service.handle_request(request, context).await
+        let mut connection = Connection::open(ClientCapabilities::default());
+        let mut running = self.service.handle_request(request, connection.context());
+        loop {
+            let message = tokio::select! {
+                result = &mut running => return result,
+                message = connection.sent.recv() => message,
+            };
+            match message {
+                Some(ServerJsonRpcMessage::Request(message)) => {
+                    let error = ErrorData::invalid_request("this request belongs to no call", None);
+                    connection.answer(message.id, Err(error));
+                }
+                Some(_) => {}
+                None => return running.await,
+            }
+        }
     }
 
     fn offer(self: &Arc<Self>, changes: Changes, listing: Listing, entry: &RawValue) -> Changes {

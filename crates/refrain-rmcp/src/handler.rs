@@ -25,10 +25,10 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::{Mutex, watch};
 use tokio::time::sleep;
 
 /// The pause after a handler returned a state without requests, before it is called again.
@@ -46,8 +46,9 @@ pub(crate) struct RmcpHandler {
     pub(crate) offered: OfferedNames,
     /// Held while lists are read again.
     pub(crate) refresh: Mutex<()>,
-    /// Set once the handler is watched for changes outside of calls.
-    pub(crate) watched: OnceCell<()>,
+    /// Set once the handler is watched for changes outside of calls. The value says whether its subscription had time to
+    /// begin.
+    pub(crate) watched: OnceLock<watch::Receiver<bool>>,
 }
 
 impl RmcpHandler {
@@ -58,7 +59,7 @@ impl RmcpHandler {
             configure: Vec::new(),
             offered: OfferedNames::default(),
             refresh: Mutex::default(),
-            watched: OnceCell::new(),
+            watched: OnceLock::new(),
         }
     }
 }

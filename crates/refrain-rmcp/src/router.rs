@@ -132,18 +132,23 @@ impl RoutedCall {
         }
     }
 
-    /// Runs rounds until the call ends, or until a client of 2026-07-28 must answer.
+    /// Runs the call until it ends or is cancelled.
     async fn run(mut self) -> Result<CallToolResponse, ErrorData> {
         let version = self.context.protocol_version();
         let has_rounds = version.is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
         let cancelled = self.context.ct.clone();
+        tokio::select! {
+            result = self.rounds(has_rounds) => result,
+            () = cancelled.cancelled() => {
+                Err(ErrorData::internal_error("the call was cancelled", None))
+            }
+        }
+    }
+
+    /// Runs rounds until the call ends, or until a client with rounds must answer.
+    async fn rounds(&mut self, has_rounds: bool) -> Result<CallToolResponse, ErrorData> {
         loop {
-            let result = tokio::select! {
-                result = self.round() => result?,
-                () = cancelled.cancelled() => {
-                    return Err(ErrorData::internal_error("the call was cancelled", None));
-                }
-            };
+            let result = self.round().await?;
             match result["resultType"].as_str() {
                 Some("input_required") if has_rounds => {
                     return convert(&result).map(CallToolResponse::InputRequired);

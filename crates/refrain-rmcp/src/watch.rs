@@ -18,7 +18,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleServer, Service};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// How long a subscription may take to begin. The former one overlaps so long, so that no change is lost.
@@ -56,14 +56,13 @@ impl RmcpHandler {
     /// Starts to watch the handler for this server, unless it is watched already, and waits until its subscription had time
     /// to begin.
     pub(crate) async fn watch(self: &Arc<Self>, server: &Server) {
-        let start = async || {
-            let (begun, has_begun) = oneshot::channel();
+        let begun = self.watched.get_or_init(|| {
+            let (begun, has_begun) = watch::channel(false);
             let (handler, weak) = (self.clone(), server.downgrade());
-            let subscribed = server.subscribed_resources();
-            tokio::spawn(handler.run_watch(weak, subscribed, begun));
-            let _ = has_begun.await;
-        };
-        self.watched.get_or_init(start).await;
+            tokio::spawn(handler.run_watch(weak, server.subscribed_resources(), begun));
+            has_begun
+        });
+        let _ = begun.clone().wait_for(|begun| *begun).await;
     }
 
     /// Runs until the server is dropped.
@@ -71,7 +70,7 @@ impl RmcpHandler {
         self: Arc<Self>,
         server: WeakServer,
         subscribed: SubscribedResources,
-        begun: oneshot::Sender<()>,
+        begun: watch::Sender<bool>,
     ) {
         let service = Watched(self.clone());
         let mut connection = Connection::with_service(service, ClientCapabilities::default());
@@ -104,12 +103,12 @@ impl RmcpHandler {
         &self,
         context: RequestContext<RoleServer>,
         mut subscribed: SubscribedResources,
-        begun: oneshot::Sender<()>,
+        begun: watch::Sender<bool>,
     ) {
         let uris = subscribed.uris().into_iter().collect();
         let mut current = self.begin_listening(&context, uris).fuse();
         let _ = timeout(OVERLAP, &mut current).await;
-        let _ = begun.send(());
+        begun.send_replace(true);
         loop {
             let is_open = tokio::select! {
                 is_open = subscribed.changed() => is_open,

@@ -168,7 +168,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Publishes the server's metadata without authentication, at the path of the endpoint and `/server-card`.
+    /// Publishes the server's metadata without authentication, at the path of the endpoint followed by `/server-card`.
     pub fn server_card(mut self, card: ServerCard) -> Self {
         self.server_card = Some(card);
         self

@@ -262,11 +262,8 @@ pub(crate) fn record_reply(span: &Span, reply: &Reply) {
             span.record("rpc.response.status_code", display(code));
             span.record("error.type", display(code));
             span.record("otel.status_code", "ERROR");
-            // Messages with other codes may quote the request.
-            if matches!(
-                error.code,
-                ErrorCode::Internal | ErrorCode::MissingCapability
-            ) {
+            // Messages with other codes may quote the request or an error of the handler.
+            if error.code == ErrorCode::MissingCapability {
                 span.record("otel.status_description", &*error.message);
             }
         }

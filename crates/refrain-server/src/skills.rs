@@ -14,8 +14,8 @@ use base64::engine::general_purpose::STANDARD;
 pub use frontmatter::FrontmatterError;
 use refrain_core::Cx;
 use refrain_wire::{
-    Cache, ListResult, Reply, ResourceContents, RpcError, SkillFile, SkillInfo, SkillResources,
-    SkillResult,
+    Cache, Excerpt, ListResult, Reply, ResourceContents, RpcError, SkillFile, SkillInfo,
+    SkillResources, SkillResult,
 };
 use serde_json::{Map, Value};
 use std::fs;
@@ -87,7 +87,9 @@ pub enum SkillError {
         name: String,
     },
     /// The path of a file is invalid, or is a symbolic link.
-    #[error("invalid path of a file: {0:?}")]
+    #[error(
+        "invalid path of a file: {0:?}; symbolic links, backslashes, and empty, `.` or `..` parts are not allowed"
+    )]
     Path(String),
     /// There are too many files or bytes.
     #[error("a skill has at most {MAX_FILES} files and {MAX_BYTES} bytes")]
@@ -312,7 +314,8 @@ impl Skills {
         let uri = encode_uri(uri);
         let skill = self.0.get(&uri).ok_or_else(|| {
             RpcError::invalid_params(format!(
-                "no skill has the URI {uri:?}; list them with skills/list"
+                "no skill has the URI {:?}; list them with skills/list",
+                Excerpt(&*uri)
             ))
         })?;
         Ok(Reply::complete(SkillResult { skill, cache }))

@@ -155,8 +155,9 @@ pub trait TaskStore: Send + Sync + 'static {
         retry: Option<Duration>,
     ) -> StoreFuture<'a, ()>;
 
-    /// Deletes deliveries of tasks that ended more than `age` ago, and the oldest ones over the number of `rows`; at most
-    /// `most` of each. Returns the number of deleted deliveries.
+    /// Deletes deliveries of tasks that ended more than `age` ago, and the oldest ones over the number of `rows` (and
+    /// those that ended at the same time as the last of them); at most `most` in total. Returns the number of deleted
+    /// deliveries.
     fn trim_outbox(&self, age: Duration, rows: usize, most: usize) -> StoreFuture<'_, u64>;
 
     /// Lists tasks of all owners. For operators.

@@ -2,6 +2,7 @@
 
 use super::protocol_hint;
 use super::sanitize::{harmless, one_line, shortened};
+use super::unanswered::quoted;
 use refrain_client::{AuthError, Error, ErrorKind, RpcFailure};
 use serde_json::{Map, Value, json};
 use std::fmt;
@@ -169,6 +170,12 @@ impl From<&Error> for CommandError {
             ),
             ErrorKind::Auth(AuthError::LoginRequired(server)) => {
                 command_error.hint(format!("log in with `refrain login {server}`"))
+            }
+            ErrorKind::Auth(AuthError::ScopeRequired { server, scopes, .. }) => {
+                let scopes = scopes.split(' ').filter(|scope| !scope.is_empty());
+                let options = scopes.map(|scope| format!(" --scope {}", quoted(scope)));
+                let options: String = options.collect();
+                command_error.hint(format!("log in again with `refrain login {server}{options}`"))
             }
             ErrorKind::InvalidAddress { address, .. }
                 if !address.is_empty() && !address.contains("://") =>

@@ -136,7 +136,7 @@ async fn visit(loopback: &Loopback, url: &Url, opens: bool) -> Result<Url, BoxEr
         stderr::note(&format!("could not start a browser: {error}"));
     }
     stderr::print(
-        "Waiting for the login. If the browser is on another machine, paste the address of the page it shows at the end.",
+        "Waiting for the login. If the browser is on another machine, paste the address that it shows after the login.",
     );
     tokio::select! {
         redirect = loopback.wait_for_redirect(url, LOGIN_TIME) => Ok(redirect?),

@@ -4,15 +4,21 @@ use super::exit::CommandError;
 use refrain_app::secret_file;
 use refrain_client::{Grant, Grants};
 use std::error::Error;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::future::{Future, ready};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 use url::{Url, form_urlencoded};
 
 const EXTENSION: &str = "json";
+
+/// How long to wait for another process that uses the refresh token.
+const LOCK_TIME: Duration = Duration::from_secs(30);
+const LOCK_POLL: Duration = Duration::from_millis(20);
 
 type BoxError = Box<dyn Error + Send + Sync>;
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send + 'a>>;
@@ -74,7 +80,11 @@ impl Logins {
     pub(super) fn remove(&self, server: &Url) -> Result<bool, CommandError> {
         let file = self.file(server);
         match fs::remove_file(&file) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                // Nothing is left to lock. The file remains if that fails, which has no effect.
+                fs::remove_file(self.lock_file(server)).ok();
+                Ok(true)
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(self.error("remove login", &file, &error)),
         }
@@ -90,11 +100,33 @@ impl Logins {
 
     fn replace(&self, file: &Path, grant: &Grant) -> io::Result<()> {
         let bytes = serde_json::to_vec(grant)?;
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.0)?;
+        self.create_directory()?;
         secret_file::replace(file, &bytes).map(drop)
+    }
+
+    fn create_directory(&self) -> io::Result<()> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&self.0)
+    }
+
+    /// Waits for the lock of a server. It ends with the returned file, also if the process is killed.
+    async fn wait_for_lock(&self, server: &Url) -> io::Result<File> {
+        self.create_directory()?;
+        let file = File::create(self.lock_file(server))?;
+        let deadline = Instant::now() + LOCK_TIME;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    sleep(LOCK_POLL).await
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn lock_file(&self, server: &Url) -> PathBuf {
+        self.file(server).with_extension("lock")
     }
 
     /// The file of a server: its encoded URL, without a fragment, is the name.
@@ -119,6 +151,13 @@ impl Grants for Logins {
         let written = self.replace(&self.file(server), grant);
         Box::pin(ready(written.map_err(Into::into)))
     }
+
+    fn lock<'a>(&'a self, server: &'a Url) -> Boxed<'a, Box<dyn Send>> {
+        Box::pin(async {
+            let file = self.wait_for_lock(server).await?;
+            Ok(Box::new(file) as Box<dyn Send>)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -133,5 +172,19 @@ mod tests {
             logins.file(&url),
             Path::new("/state/https%3A%2F%2Fexample.com%3A8443%2Fa%2Fmcp%3Fx%3D1.json")
         );
+    }
+
+    #[tokio::test]
+    async fn lock_excludes_others_and_is_not_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let logins = Logins(dir.path().join("logins"));
+        let url = Url::parse("https://example.com/mcp").unwrap();
+        let held = logins.lock(&url).await.unwrap();
+        let mut second = logins.lock(&url);
+        let waited = tokio::time::timeout(LOCK_POLL * 3, &mut second).await;
+        assert!(waited.is_err());
+        drop(held);
+        second.await.unwrap();
+        assert!(logins.servers().unwrap().is_empty());
     }
 }

@@ -39,6 +39,7 @@ struct Stderr {
 
 /// The task that the command waits for.
 struct ShownTask {
+    id: String,
     since: Instant,
     /// The last line about it.
     line: String,
@@ -136,7 +137,11 @@ pub(super) fn task(task: &Task) {
         true => format!("{DIM}task {id}{DIM:#}"),
         false => format!("task {id} {status}{separator}{message}"),
     };
+    if state.task.as_ref().is_some_and(|shown| shown.id != id) {
+        state.task = None;
+    }
     let shown = state.task.get_or_insert_with(|| ShownTask {
+        id: id.clone(),
         since: Instant::now(),
         line: String::new(),
     });

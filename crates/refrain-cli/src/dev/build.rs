@@ -29,9 +29,13 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// All its source files, also those of path dependencies.
+    /// All its source files, also those of path dependencies, but not those that build scripts generate.
     pub(super) fn sources(&self) -> Vec<PathBuf> {
-        read_dep_info(&self.path.with_extension("d"))
+        // The program is target/debug/NAME.
+        let target = self.path.ancestors().nth(2);
+        let mut files = read_dep_info(&self.path.with_extension("d"));
+        files.retain(|file| !target.is_some_and(|target| file.starts_with(target)));
+        files
     }
 }
 

@@ -135,6 +135,16 @@ pub enum AuthError {
     /// The stored grant for this server is missing, expired or revoked.
     #[error("the login for {0} is missing, expired or revoked")]
     LoginRequired(String),
+    /// The stored grant for this server lacks a scope that a request needs.
+    #[error("the login for {server} lacks a scope{}", after_colon(required))]
+    ScopeRequired {
+        /// The server.
+        server: String,
+        /// The scopes that the server named, separated by spaces.
+        required: String,
+        /// The scopes for a new login: those of the stored grant and the required ones, separated by spaces.
+        scopes: String,
+    },
     /// The host's callback returned no assertion.
     #[error("could not get an assertion for the authorization server: {0}")]
     Assertion(#[source] SharedError),

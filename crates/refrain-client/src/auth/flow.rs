@@ -25,6 +25,7 @@ impl ServerAuth {
         challenge: &AuthChallenge,
         prior: Option<&Grant>,
         lacks_scope: bool,
+        lock: &mut Option<Box<dyn Send>>,
     ) -> AuthResult<Grant> {
         let registered = self.setup.client.as_ref();
         let preferred = registered
@@ -51,8 +52,17 @@ impl ServerAuth {
             }
         }
         if let OAuthFlow::Stored = self.setup.flow {
-            return Err(self.login_required());
+            return Err(match prior {
+                Some(grant) if lacks_scope => AuthError::ScopeRequired {
+                    server: self.url.to_string(),
+                    required: required.to_string(),
+                    scopes: grant.scopes.clone().with(&required).to_string(),
+                },
+                _ => self.login_required(),
+            });
         }
+        // No refresh token is used from here on, and a person may take minutes.
+        *lock = None;
         let key = self.dpop_key(challenge.dpop || resource.wants_dpop(), prior, &issuer)?;
         let request = GrantRequest {
             server: self,

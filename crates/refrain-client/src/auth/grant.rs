@@ -12,6 +12,7 @@ use oauth2::{AccessToken, RefreshToken};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::future::ready;
 use url::Url;
 
 /// Tokens are refreshed this many seconds before they expire, short-lived tokens at half of their lifetime.
@@ -87,6 +88,13 @@ pub trait Grants: Send + Sync + 'static {
 
     /// Replaces the grant for a server.
     fn put<'a>(&'a self, server: &'a Url, grant: &'a Grant) -> BoxFuture<'a, Result<(), BoxError>>;
+
+    /// Locks the grant for a server until the returned guard is dropped. A refresh token is read, used and replaced under
+    /// this lock: an authorization server may revoke the grant if two processes use the same token. By default, there is
+    /// no lock.
+    fn lock<'a>(&'a self, _server: &'a Url) -> BoxFuture<'a, Result<Box<dyn Send>, BoxError>> {
+        Box::pin(ready(Ok(Box::new(()) as Box<dyn Send>)))
+    }
 }
 
 /// A set of scopes, separated by spaces in messages.

@@ -97,11 +97,12 @@ impl ServerAuth {
         {
             return Err(failure.clone());
         }
+        let mut lock = self.lock().await;
         self.load().await?;
         if self.is_outdated(rejection.sent)? {
             return Ok(true);
         }
-        let outcome = self.run_flow(&challenge, &rejection).await;
+        let outcome = self.run_flow(&challenge, &rejection, &mut lock).await;
         self.attempts.fetch_add(1, Ordering::Release);
         turn.failure = outcome.as_ref().err().cloned();
         outcome.map(|()| true)
@@ -111,6 +112,7 @@ impl ServerAuth {
         &self,
         challenge: &AuthChallenge,
         rejection: &RejectedRequest<'_>,
+        lock: &mut Option<Box<dyn Send>>,
     ) -> AuthResult<()> {
         let current = self.current();
         let lacks_scope = rejection.status == StatusCode::FORBIDDEN;
@@ -124,7 +126,7 @@ impl ServerAuth {
             }
         }
         let prior = current.grant.as_deref();
-        let grant = self.authorize(challenge, prior, lacks_scope).await?;
+        let grant = self.authorize(challenge, prior, lacks_scope, lock).await?;
         self.store(grant, true).await;
         Ok(())
     }
@@ -132,6 +134,7 @@ impl ServerAuth {
     /// The current grant, renewed if it is about to expire. Returns the old grant if that fails.
     async fn load_and_renew(self: &Arc<Self>) -> AuthResult<Option<Arc<Grant>>> {
         let turn = self.turn().await;
+        let lock = self.lock().await;
         self.load().await?;
         let Some(grant) = self.current().grant else {
             return Ok(None);
@@ -140,7 +143,7 @@ impl ServerAuth {
             Some(token) if !grant.is_valid() => token.clone(),
             _ => return Ok(Some(grant)),
         };
-        match self.renew(turn, Arc::clone(&grant), token).await {
+        match self.renew((turn, lock), Arc::clone(&grant), token).await {
             Ok(grant) => Ok(Some(grant)),
             Err(error) => {
                 limited_event!(WARN, server = %self.url, %error, "failed to refresh access token");
@@ -153,7 +156,7 @@ impl ServerAuth {
     /// request is dropped.
     async fn renew(
         self: &Arc<Self>,
-        turn: OwnedMutexGuard<AuthTurn>,
+        locks: (OwnedMutexGuard<AuthTurn>, Option<Box<dyn Send>>),
         grant: Arc<Grant>,
         token: RefreshToken,
     ) -> AuthResult<Arc<Grant>> {
@@ -162,7 +165,7 @@ impl ServerAuth {
         let task = tokio::spawn(async move {
             let renewed = server.refresh(&grant, &token).await?;
             let renewed = server.store(renewed, is_fresh).await;
-            drop(turn);
+            drop(locks);
             Ok(renewed)
         });
         task.await.unwrap_or_else(|_| Err(AuthError::Unauthorized))
@@ -170,6 +173,17 @@ impl ServerAuth {
 
     async fn turn(&self) -> OwnedMutexGuard<AuthTurn> {
         Arc::clone(&self.turn).lock_owned().await
+    }
+
+    /// Locks the host's storage, so that no other process uses the same refresh token.
+    async fn lock(&self) -> Option<Box<dyn Send>> {
+        let grants = self.setup.grants.as_ref()?;
+        let locked = grants.lock(&self.url).await;
+        locked
+            .inspect_err(|error| {
+                limited_event!(WARN, server = %self.url, %error, "failed to lock grant");
+            })
+            .ok()
     }
 
     /// Reads the host's storage, where another process may have put a newer grant.

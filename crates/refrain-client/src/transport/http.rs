@@ -309,7 +309,10 @@ fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
 
 /// Whether the response is not an HTTP message.
 fn is_not_http(error: &(dyn Error + 'static)) -> bool {
-    let is_parse_error = error.downcast_ref().is_some_and(hyper::Error::is_parse);
+    let is_parse_error = error
+        .downcast_ref::<hyper::Error>()
+        // A head that is too large is HTTP. hyper tells it apart only in its text.
+        .is_some_and(|error| error.is_parse() && !error.to_string().contains("too large"));
     is_parse_error || error.source().is_some_and(is_not_http)
 }
 

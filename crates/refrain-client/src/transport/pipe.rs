@@ -160,7 +160,8 @@ impl PipeLink {
                 PipeConnection::spawn(&mut command.lock(), setup).map_err(LinkError::Final)?
             }
             PipePeer::EventStream(http) => {
-                let stream = EventStream::open(http).await.map_err(LinkError::NotSent)?;
+                let stream = EventStream::open(http, setup.limits.silence).await;
+                let stream = stream.map_err(LinkError::NotSent)?;
                 let closed = || ErrorKind::NotMcp {
                     address: self.address.clone(),
                     why: "it has no event stream any more".to_owned(),

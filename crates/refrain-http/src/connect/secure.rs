@@ -9,6 +9,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -58,8 +59,12 @@ impl Connector {
 pub(crate) struct Proxies(Option<Arc<Matcher>>);
 
 impl Proxies {
+    /// The proxy for this URL. Requests to this machine never go to one: they may contain secrets without TLS.
     fn of(&self, uri: &Uri) -> Option<Intercept> {
-        self.0.as_ref()?.intercept(uri)
+        match is_local(uri.host()?) {
+            true => None,
+            false => self.0.as_ref()?.intercept(uri),
+        }
     }
 
     fn without_tunnel(&self, uri: &Uri) -> Option<Intercept> {
@@ -75,6 +80,17 @@ impl Proxies {
         if let Some(credentials) = proxy.as_ref().and_then(Intercept::basic_auth) {
             let headers = request.headers_mut();
             headers.insert(PROXY_AUTHORIZATION, credentials.clone());
+        }
+    }
+}
+
+fn is_local(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']).trim_end_matches('.');
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => {
+            let host = host.to_ascii_lowercase();
+            host == "localhost" || host.ends_with(".localhost")
         }
     }
 }
@@ -141,4 +157,31 @@ fn roots() -> Arc<RootCertStore> {
         Arc::new(roots)
     };
     ROOTS.get_or_init(load).clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_local;
+
+    #[test]
+    fn hosts_of_this_machine_are_local() {
+        for host in [
+            "localhost",
+            "LOCALHOST.",
+            "a.localhost",
+            "127.0.0.9",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+        ] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in [
+            "example.com",
+            "localhost.example.com",
+            "10.0.0.1",
+            "[2001:db8::1]",
+        ] {
+            assert!(!is_local(host), "{host}");
+        }
+    }
 }

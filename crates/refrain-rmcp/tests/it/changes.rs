@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use refrain::auth::Principal;
 use refrain::server::Server;
 use refrain_rmcp::serve;
+use refrain_testkit::Effects;
 use refrain_testkit::net::wait::within;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ListResourcesResult, ListToolsResult,
@@ -14,11 +15,14 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext, SubscriptionSink};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Each call adds a tool. The name of the called tool says who reports that.
 #[derive(Default)]
 struct Growing {
     tools: Mutex<usize>,
+    effects: Effects,
     initialized: Mutex<Option<Peer<RoleServer>>>,
     subscription: Mutex<Option<SubscriptionSink>>,
 }
@@ -56,6 +60,7 @@ impl ServerHandler for Growing {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        self.effects.record("initialized");
         *self.initialized.lock() = Some(context.peer);
     }
 
@@ -144,4 +149,16 @@ async fn updated_resource_is_announced() {
     let sent = notification_after(&server, "resource", filter).await;
     assert_eq!(sent["method"], "notifications/resources/updated");
     assert_eq!(sent["params"]["uri"], "state://now");
+}
+
+#[tokio::test]
+async fn handler_is_watched_once_even_if_its_first_call_is_dropped() {
+    let growing = Growing::default();
+    let effects = growing.effects.clone();
+    let server = instance(serve(growing));
+    let read = request("resources/read", json!({"uri": "state://now"}));
+    let dropped = timeout(Duration::from_millis(20), send(&server, "", &read)).await;
+    assert!(dropped.is_err(), "the call waits for the subscription");
+    send(&server, "", &read).await;
+    assert_eq!(effects.of("initialized"), 1);
 }

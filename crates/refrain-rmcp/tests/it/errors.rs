@@ -3,7 +3,13 @@
 use crate::restaurant::Restaurant;
 use crate::support::{instance, request, send, text};
 use refrain_rmcp::serve;
+use rmcp::model::{ListToolsResult, PaginatedRequestParams, Tool, object};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::json;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 #[tokio::test]
 async fn tool_error_is_a_result() {
@@ -52,4 +58,30 @@ async fn invalid_arguments_are_rejected_by_the_handler() {
         text(&response).contains("failed to deserialize parameters"),
         "{response}"
     );
+}
+
+/// Asks while it lists. Its tool has the result as its description.
+struct AskingList;
+
+impl ServerHandler for AskingList {
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let roots = format!("{:?}", context.peer.list_roots().await);
+        let tool = Tool::new("roots", roots, object(json!({"type": "object"})));
+        Ok(ListToolsResult::with_all_items(vec![tool]))
+    }
+}
+
+#[tokio::test]
+async fn request_of_a_handler_that_lists_fails() {
+    let (sender, served) = mpsc::channel();
+    thread::spawn(move || sender.send(serve(AskingList)).is_ok());
+    let builder = served.recv_timeout(Duration::from_secs(10));
+    let server = instance(builder.expect("the lists are read"));
+    let (tools, _) = send(&server, "", &request("tools/list", json!({}))).await;
+    let description = tools["result"]["tools"][0]["description"].to_string();
+    assert!(description.contains("belongs to no call"), "{description}");
 }

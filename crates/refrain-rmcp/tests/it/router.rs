@@ -3,16 +3,20 @@
 use crate::support::{accept, asks, instance, next, request, send, text};
 use refrain::prelude::*;
 use refrain_rmcp::{router, serve};
+use refrain_testkit::Effects;
+use refrain_testkit::net::wait::until;
 use rmcp::handler::server::router::tool::ToolRouter;
+use rmcp::handler::server::tool::ToolCallContext;
 use rmcp::model::{
-    CallToolRequestParams, ClientCapabilities, ClientConfig, CreateMessageRequestParams,
-    CreateMessageResult, ElicitRequestParams, ElicitResult, ElicitationAction, Implementation,
-    ListRootsResult, Root, SamplingMessage,
+    CallToolRequest, CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientConfig,
+    CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams, ElicitResult,
+    ElicitationAction, Implementation, ListRootsResult, Root, SamplingMessage,
 };
-use rmcp::service::RequestContext;
-use rmcp::{ClientHandler, ErrorData, RoleClient, ServerHandler, ServiceExt};
+use rmcp::service::{PeerRequestOptions, RequestContext};
+use rmcp::{ClientHandler, ErrorData, RoleClient, RoleServer, ServerHandler, ServiceExt};
 use rmcp::{tool_handler, tool_router};
 use serde_json::json;
+use std::future::pending;
 
 #[derive(Deserialize, Elicit)]
 struct Guest {
@@ -148,4 +152,62 @@ async fn client_with_rounds_gets_the_rounds_of_the_tool() {
             .0;
     }
     assert_eq!(text(&response), "Hi, Bo! 0 roots");
+}
+
+/// Records the ends of its calls.
+struct Recording {
+    tools: ToolRouter<Self>,
+    effects: Effects,
+}
+
+impl ServerHandler for Recording {
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let call = ToolCallContext::new(self, request, context);
+        let result = self.tools.call(call).await;
+        self.effects.record("ended");
+        result
+    }
+}
+
+/// A client of an older revision that never answers.
+struct Silent(Effects);
+
+impl ClientHandler for Silent {
+    fn get_info(&self) -> ClientConfig {
+        Answering.get_info()
+    }
+
+    async fn create_elicitation(
+        &self,
+        _: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        self.0.record("asked");
+        pending().await
+    }
+}
+
+#[tokio::test]
+async fn cancelled_call_does_not_wait_for_an_answer() {
+    let effects = Effects::new();
+    let greeter = Server::builder("greeter", "1.0").tool(greet()).build();
+    let recording = Recording {
+        tools: router(&greeter.expect("a server")),
+        effects: effects.clone(),
+    };
+    let (ours, theirs) = tokio::io::duplex(4096);
+    let (serving, client) =
+        tokio::join!(recording.serve(ours), Silent(effects.clone()).serve(theirs));
+    let (_serving, client) = (serving.expect("a server"), client.expect("a client"));
+    let call = CallToolRequest::new(CallToolRequestParams::new("greet"));
+    let call = client.send_cancellable_request(call.into(), PeerRequestOptions::no_options());
+    let call = call.await.expect("a call");
+    until("the client is asked", || effects.of("asked") == 1).await;
+    assert_eq!(effects.of("ended"), 0);
+    call.cancel(None).await.expect("a cancellation");
+    until("the call ends", || effects.of("ended") == 1).await;
 }

@@ -1,5 +1,5 @@
-//! The server card of SEP-2127: public metadata of the server, without authentication, at the endpoint's path and
-//! `/server-card`.
+//! The server card of SEP-2127: public metadata of the server, without authentication, at the endpoint's path
+//! followed by `/server-card`.
 
 use super::{Body, Headers, HttpService, empty};
 use crate::auth::url::{HttpUrlError, SafeUrl};
@@ -26,7 +26,7 @@ pub(super) const SUFFIX: &str = "/server-card";
 const SCHEMA: &str = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json";
 const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/mcp-server-card+json");
 
-/// Public metadata of a server at the path of its endpoint and `/server-card`, for clients and catalogs that do not know
+/// Public metadata of a server at the path of its endpoint followed by `/server-card`, for clients and catalogs that do not know
 /// the server yet. It contains the name, version, title, description, website and icons of the server, the URL of its
 /// endpoint and the supported revisions of the protocol; tools, prompts and resources are not listed.
 ///
@@ -53,7 +53,9 @@ pub enum ServerCardError {
     #[error("invalid name: expected a reversed domain and a name, as in \"com.example/files\"")]
     Name,
     /// The server has no description, or a long one.
-    #[error("the server needs a description of 1 to 100 characters: set it with .describe(..)")]
+    #[error(
+        "the server needs a description of 1 to 100 characters: its code must set one with ServerBuilder::describe"
+    )]
     Description,
     /// The title of the server is empty or long.
     #[error("the title of the server must have 1 to 100 characters")]

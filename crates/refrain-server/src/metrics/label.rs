@@ -114,7 +114,7 @@ pub(crate) enum WebhookEvent {
     Retried,
     /// The last attempt failed.
     GivenUp,
-    /// Deleted without an attempt: too old, or too many in the outbox.
+    /// Deleted from the outbox: too old, or too many.
     Dropped,
 }
 

@@ -135,7 +135,9 @@ fn block(lines: &mut Peekable<Lines<'_>>, depth: usize, style: &str) -> Result<S
             if indent(line) <= depth {
                 break;
             }
-            inner.get_or_insert(indent(line));
+            if indent(line) < *inner.get_or_insert(indent(line)) {
+                return Err(invalid(line));
+            }
         }
         block.push(line.get(inner.unwrap_or(0)..).unwrap_or_default());
         lines.next();
@@ -307,6 +309,7 @@ empty:";
             "name: .inf",
             "name: 0x10",
             "name: >\n  a\n    b",
+            "name: |\n    four\n  two",
         ] {
             let error = parse(&format!("---\n{line}\n---\n")).expect_err(line);
             assert!(

@@ -89,13 +89,13 @@ impl Sender {
         let mut ended = self.tasks.webhooks.ended.subscribe();
         let mut in_flight = JoinSet::new();
         while !*stopped.borrow() {
-            let free = CONCURRENT - in_flight.len();
+            let free = CONCURRENT.saturating_sub(in_flight.len());
             if free > 0 {
                 for delivery in self.claim(free).await {
                     in_flight.spawn(self.clone().deliver(delivery));
                 }
             }
-            let is_full = in_flight.len() == CONCURRENT;
+            let is_full = in_flight.len() >= CONCURRENT;
             tokio::select! {
                 _ = stopped.changed() => {}
                 Some(_) = in_flight.join_next() => {}

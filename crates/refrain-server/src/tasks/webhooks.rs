@@ -1,9 +1,10 @@
 //! Webhooks: endpoints that are notified when a task has ended.
 //!
 //! A request is signed by the convention of Standard Webhooks: `webhook-id`, `webhook-timestamp` and `webhook-signature`,
-//! an HMAC-SHA256 of both and the body. It contains nothing of the task's arguments, answers, messages or results.
+//! an HMAC-SHA256 of the first two and the body. It contains nothing of the task's arguments, answers, messages or results.
 
 use crate::auth::url::{HttpUrlError, SafeUrl};
+use crate::timer::within;
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,6 +17,7 @@ use refrain_store::Delivery;
 use refrain_wire::timestamp;
 use serde_json::json;
 use std::fmt;
+use std::time::Duration;
 
 /// The prefix of a secret, before its bytes in base64.
 const SECRET_PREFIX: &str = "whsec_";
@@ -24,6 +26,8 @@ const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 const MAX_NAME: usize = 64;
 /// How much of a response is read, so that its connection can be used again.
 const MAX_RESPONSE: usize = 64 * 1024;
+/// The time to read the rest of a response, so that its connection can be used again.
+const MAX_REST: Duration = Duration::from_millis(250);
 
 /// An endpoint that is notified when a task has ended.
 ///
@@ -95,7 +99,7 @@ impl Webhook {
         signatures.join(" ")
     }
 
-    /// Posts a delivery at this time, in seconds since 1970. `tool` is the name that clients know.
+    /// Posts a delivery. `seconds` is the current time since 1970, which is signed. `tool` is the name that clients know.
     pub(super) async fn send(
         &self,
         client: &HttpClient,
@@ -117,10 +121,9 @@ impl Webhook {
             .expect("the URL and the headers are valid");
         let response = client.send(request).await?;
         let status = response.status();
-        // A failure to read the rest of a response only costs the connection.
-        let _ = Limited::new(response.into_body(), MAX_RESPONSE)
-            .collect()
-            .await;
+        // The status decides. A response whose rest is long or slow only costs the connection.
+        let rest = Limited::new(response.into_body(), MAX_RESPONSE).collect();
+        let _ = within(MAX_REST, rest).await;
         match status.is_success() {
             true => Ok(()),
             false => Err(DeliveryError::Status(status)),
@@ -171,7 +174,7 @@ impl fmt::Debug for Webhook {
 pub(super) enum DeliveryError {
     #[error("request failed: {0}")]
     Http(#[from] HttpError),
-    #[error("unexpected status {0}; redirects are not followed")]
+    #[error("unexpected status {0}: expected 2xx without a redirect")]
     Status(StatusCode),
     #[error("no response in time")]
     Timeout,

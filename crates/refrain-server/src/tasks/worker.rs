@@ -206,6 +206,7 @@ fn discard_hints(hints: &mut Option<broadcast::Receiver<Hint>>) {
 
 async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
     while !*stopped.borrow() {
+        trim_outbox(tasks).await;
         match tasks.store.sweep(tasks.options.keep, SWEEP_BATCH).await {
             Ok(swept) => {
                 tracing::debug!(?swept, "expired records deleted");
@@ -218,7 +219,6 @@ async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
             }
             Err(error) => tracing::warn!(%error, "failed to delete expired records"),
         }
-        trim_outbox(tasks).await;
         // Completes early when the worker stops.
         let _ = within(tasks.options.sweep, stopped.changed()).await;
     }
@@ -228,17 +228,22 @@ async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
 async fn trim_outbox(tasks: &Tasks) {
     let options = &tasks.options;
     let (age, rows) = (options.webhook_age, options.webhook_rows);
-    match tasks.store.trim_outbox(age, rows, SWEEP_BATCH).await {
-        Ok(0) => {}
-        Ok(dropped) => {
+    loop {
+        let dropped = match tasks.store.trim_outbox(age, rows, SWEEP_BATCH).await {
+            Ok(dropped) => dropped,
+            Err(error) => {
+                return tracing::warn!(%error, "failed to delete old webhook deliveries");
+            }
+        };
+        if dropped > 0 {
             tracing::warn!(dropped, "webhook deliveries dropped: too old, or too many");
-            tasks
-                .services
-                .metrics
-                .webhooks
-                .add_many(WebhookEvent::Dropped, dropped);
+            let webhooks = &tasks.services.metrics.webhooks;
+            webhooks.add_many(WebhookEvent::Dropped, dropped);
         }
-        Err(error) => tracing::warn!(%error, "failed to delete old webhook deliveries"),
+        if dropped < SWEEP_BATCH as u64 {
+            return;
+        }
+        tokio::task::yield_now().await;
     }
 }
 

@@ -174,6 +174,11 @@ async fn skill_is_found_by_its_uri_only() {
     }
     let reply = ask(builder(), "skills/get", json!({})).await;
     assert_eq!(reply["error"]["code"], -32602);
+    let long = format!("skill://{}", "a".repeat(10_000));
+    let reply = ask(builder(), "skills/get", json!({"uri": long})).await;
+    let message = reply["error"]["message"].as_str().expect("a message");
+    assert!(message.starts_with("no skill has the URI"), "{message}");
+    assert!(message.len() < 1000, "{} bytes", message.len());
 }
 
 #[tokio::test]

@@ -129,7 +129,11 @@ async fn every_end_of_a_task_is_delivered() {
     let receiver = receiver(&[]).await;
     let url = receiver.url();
     let store = MemoryStore::new();
-    let instance = start(server(&store, brief(), &[("one", &url)])).await;
+    let options = TaskOptions {
+        lease: Duration::from_secs(30),
+        ..brief()
+    };
+    let instance = start(server(&store, options, &[("one", &url)])).await;
     for (number, (tool, status)) in [
         ("add", "completed"),
         ("broken", "completed"),
@@ -219,9 +223,10 @@ async fn delivery_is_given_up_after_its_time_or_status_410() {
         (500, Duration::from_millis(1)),
         (410, Duration::from_secs(3600)),
     ] {
-        let receiver = receiver(&[Reaction::Status(status)]).await;
+        let receiver = receiver(&[Reaction::Status(status); 64]).await;
         let url = receiver.url();
         let options = TaskOptions {
+            lease: Duration::from_secs(30),
             webhook_age: age,
             retry_after: Duration::from_millis(20),
             // The sweep could drop it first.

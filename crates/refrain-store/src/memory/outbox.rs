@@ -2,12 +2,16 @@
 
 use super::entry::{MemoryTask, after};
 use crate::task::Delivery;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-/// The deliveries by endpoint and id, each with the time at which it is due.
 #[derive(Default)]
-pub(super) struct Outbox(BTreeMap<(String, String), (SystemTime, Delivery)>);
+pub(super) struct Outbox {
+    /// By endpoint and id, each with the time at which it is due.
+    deliveries: BTreeMap<(String, String), (SystemTime, Delivery)>,
+    /// Endpoint, due time and id of every delivery.
+    due: BTreeSet<(String, SystemTime, String)>,
+}
 
 impl Outbox {
     /// Adds the deliveries of a task if it has ended.
@@ -25,9 +29,21 @@ impl Outbox {
                 ended,
                 attempt: 0,
             };
-            let key = (endpoint.clone(), delivery.id.clone());
-            self.0.insert(key, (ended, delivery));
+            self.insert(ended, delivery);
         }
+    }
+
+    fn insert(&mut self, due: SystemTime, delivery: Delivery) {
+        let (endpoint, id) = (delivery.endpoint.clone(), delivery.id.clone());
+        self.due.insert((endpoint.clone(), due, id.clone()));
+        self.deliveries.insert((endpoint, id), (due, delivery));
+    }
+
+    fn remove(&mut self, key: &(String, String)) -> Option<Delivery> {
+        let (due, delivery) = self.deliveries.remove(key)?;
+        let (endpoint, id) = key.clone();
+        self.due.remove(&(endpoint, due, id));
+        Some(delivery)
     }
 
     pub(super) fn claim(
@@ -37,44 +53,45 @@ impl Outbox {
         lease: Duration,
         most: usize,
     ) -> Vec<Delivery> {
-        let is_due = |(due, delivery): &&mut (SystemTime, Delivery)| {
-            *due <= now && delivery.endpoint == endpoint
-        };
-        let mut found: Vec<_> = self.0.values_mut().filter(is_due).collect();
-        found.sort_by_key(|(due, _)| *due);
-        let claim = |(due, delivery): &mut (SystemTime, Delivery)| {
-            *due = after(now, lease);
+        let first = (endpoint.to_owned(), SystemTime::UNIX_EPOCH, String::new());
+        let found = self.due.range(first..);
+        let found = found.take_while(|(of, due, _)| of == endpoint && *due <= now);
+        let found: Vec<_> = found.take(most).cloned().collect();
+        let claim = |(endpoint, _, id)| {
+            let mut delivery = self.remove(&(endpoint, id))?;
             delivery.attempt = delivery.attempt.saturating_add(1);
-            delivery.clone()
+            self.insert(after(now, lease), delivery.clone());
+            Some(delivery)
         };
-        found.into_iter().take(most).map(claim).collect()
+        found.into_iter().filter_map(claim).collect()
     }
 
     pub(super) fn finish(&mut self, delivery: &Delivery, retry: Option<SystemTime>) {
         let key = (delivery.endpoint.clone(), delivery.id.clone());
         let Some(retry) = retry else {
-            self.0.remove(&key);
+            self.remove(&key);
             return;
         };
-        if let Some((due, stored)) = self.0.get_mut(&key)
-            && stored.attempt == delivery.attempt
+        let stored = self.deliveries.get(&key);
+        if stored.is_some_and(|(_, stored)| stored.attempt == delivery.attempt)
+            && let Some(delivery) = self.remove(&key)
         {
-            *due = retry;
+            self.insert(retry, delivery);
         }
     }
 
     pub(super) fn trim(&mut self, now: SystemTime, age: Duration, rows: usize, most: usize) -> u64 {
-        let before = self.0.len();
-        let mut oldest: Vec<_> = self.0.iter().map(|(key, row)| (row.1.ended, key)).collect();
+        let deliveries = self.deliveries.iter();
+        let mut oldest: Vec<_> = deliveries.map(|(key, row)| (row.1.ended, key)).collect();
         oldest.sort();
-        let over = oldest.len().saturating_sub(rows).min(most);
+        let over = oldest.len().saturating_sub(rows);
         let is_old = |(ended, _): &&(SystemTime, _)| after(*ended, age) <= now;
-        let old = oldest.iter().take_while(is_old).count().min(most);
-        let dropped: Vec<_> = oldest.into_iter().take(over.max(old)).collect();
-        let dropped: Vec<_> = dropped.into_iter().map(|(_, key)| key.clone()).collect();
-        for key in dropped {
-            self.0.remove(&key);
+        let old = oldest.iter().take_while(is_old).count();
+        let dropped = oldest.into_iter().take(over.max(old).min(most));
+        let dropped: Vec<_> = dropped.map(|(_, key)| key.clone()).collect();
+        for key in &dropped {
+            self.remove(key);
         }
-        (before - self.0.len()) as u64
+        dropped.len() as u64
     }
 }

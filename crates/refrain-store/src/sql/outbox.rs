@@ -8,16 +8,18 @@ use crate::task::{Delivery, StoredStatus, TaskId};
 macro_rules! claim_outbox {
     ($now:expr, $lock:literal) => {
         concat!(
-            "UPDATE refrain_outbox SET due = ",
-            $now,
-            " + $2, attempts = attempts + 1
-            WHERE endpoint = $1 AND id IN (
+            // Materialized, so that the limit applies once.
+            "WITH found AS MATERIALIZED (
                 SELECT id FROM refrain_outbox WHERE endpoint = $1 AND due <= ",
             $now,
             "
                 ORDER BY due LIMIT $3 ",
             $lock,
             ")
+            UPDATE refrain_outbox SET due = ",
+            $now,
+            " + $2, attempts = attempts + 1
+            WHERE endpoint = $1 AND id IN (SELECT id FROM found)
             RETURNING id, task, tool, status, created, ended, attempts"
         )
     };
@@ -34,15 +36,15 @@ macro_rules! retry_delivery {
     };
 }
 
-/// Deletes deliveries older than `$1`, and the oldest over `$2` rows, at most `$3` of each.
+/// Deletes deliveries older than `$1`, and the oldest over `$2` rows, at most `$3` in total.
 macro_rules! trim_outbox {
     ($now:expr, $lock:literal) => {
         concat!(
+            // The rows to keep are counted in a separate query, which does not lock them.
             "DELETE FROM refrain_outbox WHERE (endpoint, id) IN (
-                SELECT endpoint, id FROM refrain_outbox WHERE ended <= ", $now, " - $1
+                SELECT endpoint, id FROM refrain_outbox WHERE ended <= ", $now, " - $1 OR ended <= (
+                    SELECT kept.ended FROM refrain_outbox kept ORDER BY kept.ended DESC LIMIT 1 OFFSET $2)
                 ORDER BY ended LIMIT $3 ", $lock, ")
-            OR (endpoint, id) IN (
-                SELECT endpoint, id FROM refrain_outbox ORDER BY ended DESC LIMIT $3 OFFSET $2 ", $lock, ")
             RETURNING CAST(1 AS BIGINT)"
         )
     };

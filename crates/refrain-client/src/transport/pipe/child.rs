@@ -224,7 +224,8 @@ async fn read(stdout: ChildStdout, shared: &PipeState) {
         let bytes = line.len();
         if is_truncated {
             shared.fail_too_long();
-        } else if !shared.receive(line) {
+        }
+        if is_truncated || !shared.receive(line) {
             pace.count_messages(bytes, 1);
             pace.keep().await;
         }

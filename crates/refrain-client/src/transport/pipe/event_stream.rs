@@ -7,7 +7,7 @@ use super::child::ExitGuard;
 use super::{PipeState, QueuedLine};
 use crate::error::{ErrorKind, cause};
 use crate::pace::Pace;
-use crate::retry::within;
+use crate::retry::{before_timeout, within};
 use crate::transport::events::{EventKind, EventParser, StreamEvent};
 use crate::transport::{HttpLink, LinkError};
 use futures_util::StreamExt;
@@ -41,13 +41,17 @@ pub(crate) struct EventStream {
 
 impl EventStream {
     /// Opens the stream; `None` if the server does not use this transport.
-    pub(crate) async fn open(http: &Arc<HttpLink>) -> Result<Option<Self>, ErrorKind> {
+    pub(crate) async fn open(
+        http: &Arc<HttpLink>,
+        silence: Duration,
+    ) -> Result<Option<Self>, ErrorKind> {
+        // Not within the timeout for the first event: the user may have to log in.
+        let mut response = match before_timeout(silence, http.get(HeaderMap::new())).await {
+            Ok(Some(response)) => response,
+            Ok(None) | Err(LinkError::Final(ErrorKind::HttpStatus { .. })) => return Ok(None),
+            Err(error) => return Err(ErrorKind::from(error)),
+        };
         let opening = async {
-            let mut response = match http.get(HeaderMap::new()).await {
-                Ok(Some(response)) => response,
-                Ok(None) | Err(LinkError::Final(ErrorKind::HttpStatus { .. })) => return Ok(None),
-                Err(error) => return Err(ErrorKind::from(error)),
-            };
             let mut parser = EventParser::default();
             while parser.buffered() < FIRST_EVENT_MAX {
                 let Ok(Some(chunk)) = response.body_mut().chunk().await else {
@@ -84,18 +88,29 @@ impl EventStream {
     async fn read(mut self, shared: &PipeState) -> String {
         let limit = shared.setup.limits.message;
         let mut pace = Pace::of_messages();
+        // The bytes that the pace has not counted.
+        let mut bytes = 0_usize;
         loop {
+            let buffered = self.parser.buffered();
+            let (mut awaited, mut others) = (0, 0);
             for event in self.received.drain(..) {
-                if event.kind == EventKind::Message && !event.data.is_empty() {
-                    let bytes = event.data.len();
-                    if !shared.receive(String::from_utf8_lossy(&event.data).into_owned()) {
-                        pace.count_messages(bytes, 1);
-                    }
+                let is_message = event.kind == EventKind::Message && !event.data.is_empty();
+                let text = || String::from_utf8_lossy(&event.data).into_owned();
+                if is_message && shared.receive(text()) {
+                    awaited += event.data.len();
+                } else {
+                    others += 1;
                 }
             }
+            // Comments count too.
+            pace.count_messages(bytes.saturating_sub(buffered + awaited), others);
+            bytes = buffered.min(bytes);
             pace.keep().await;
             match self.response.body_mut().chunk().await {
-                Ok(Some(chunk)) => self.received = self.parser.push(&chunk),
+                Ok(Some(chunk)) => {
+                    self.received = self.parser.push(&chunk);
+                    bytes += chunk.len();
+                }
                 Ok(None) => return "the event stream ended".to_owned(),
                 Err(error) => return cause(&error).to_string(),
             }

@@ -5,7 +5,7 @@ use super::support::{
     without_person,
 };
 use futures_util::future::join_all;
-use refrain_client::{AuthError, Authorize, OAuth};
+use refrain_client::{AuthError, Authorize, OAuth, OAuthBuilder};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, watch};
@@ -143,4 +143,26 @@ async fn refresh_completes_after_its_request_is_dropped() {
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
     assert_eq!(server.asked("/token").len(), 2);
     assert_eq!(server.asked("/authorize").len(), 1);
+}
+
+/// Each authorization stands for a process; they share only the storage.
+#[tokio::test]
+async fn processes_with_one_storage_use_a_refresh_token_once() {
+    let server = OAuthServer::start().await;
+    let (memory, url) = (Memory::default(), server.url());
+    let process = |setup: OAuthBuilder| setup.grants(memory.clone()).build().unwrap();
+    request(&process(by_browser()), &url).await.unwrap();
+    let processes: Vec<_> = (0..MANY).map(|_| process(without_person())).collect();
+    // The first refresh is before the token expires, the second one after a rejection.
+    for refreshes in 1..=2 {
+        if refreshes == 1 {
+            memory.age();
+        } else {
+            server.expire_all();
+        }
+        let requests = processes.iter().map(|oauth| request(oauth, &url));
+        let done = within(join_all(requests)).await;
+        assert!(done.into_iter().all(|status| status.unwrap() == 200));
+        assert_eq!(server.asked("/token").len(), 1 + refreshes);
+    }
 }

@@ -325,3 +325,24 @@ async fn stored_grants_are_used_without_a_person() {
     assert_login_required(stored().await);
     assert_eq!(server.asked("/authorize").len(), 1);
 }
+
+#[tokio::test]
+async fn stored_grant_without_a_required_scope_names_it() {
+    let (server, memory) = (OAuthServer::start().await, Memory::default());
+    let url = server.url();
+    let first = by_browser().scopes(["read"]).grants(memory.clone());
+    request(&first.build().unwrap(), &url).await.unwrap();
+    server.change(|does| does.scope = Some("write"));
+    let stored = OAuth::by_stored_grants(memory).build().unwrap();
+    match request(&stored, &url).await {
+        Err(AuthError::ScopeRequired {
+            server,
+            required,
+            scopes,
+        }) => {
+            assert_eq!(server, url.as_str());
+            assert_eq!((&*required, &*scopes), ("write", "read write"));
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -25,7 +25,7 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
 
 /// Stores one grant as JSON.
 #[derive(Clone, Default)]
-pub(crate) struct Memory(Arc<Mutex<Option<Value>>>);
+pub(crate) struct Memory(Arc<Mutex<Option<Value>>>, Arc<tokio::sync::Mutex<()>>);
 
 impl Memory {
     /// Makes the grant an hour old and valid for 20 more seconds.
@@ -49,6 +49,11 @@ impl Grants for Memory {
     fn put<'a>(&'a self, _: &'a Url, grant: &'a Grant) -> BoxFuture<'a, Result<(), BoxError>> {
         *self.0.lock().expect("the lock is not poisoned") = Some(json!(grant));
         Box::pin(async { Ok(()) })
+    }
+
+    fn lock<'a>(&'a self, _: &'a Url) -> BoxFuture<'a, Result<Box<dyn Send>, BoxError>> {
+        let lock = Arc::clone(&self.1).lock_owned();
+        Box::pin(async { Ok(Box::new(lock.await) as Box<dyn Send>) })
     }
 }
 

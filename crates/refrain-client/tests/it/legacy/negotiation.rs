@@ -237,3 +237,23 @@ async fn process_with_an_invalid_error_is_initialized() {
     let client = spawn(Client::builder(), &["2025-06-18", "odd"]).await;
     assert_eq!(client.unwrap().server().version, "2025-06-18");
 }
+
+#[tokio::test]
+async fn initialize_without_a_connection_is_reported() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    drop(listener);
+    let (reports, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let builder = Client::builder()
+        .dialect(Dialect::from_name("2025-06-18").unwrap())
+        .on_request(move |report| {
+            let error_type = report.error_type.as_deref().map(str::to_owned);
+            reports.send((report.method, error_type)).ok();
+        });
+    within("the error", builder.connect(&url))
+        .await
+        .unwrap_err();
+    let (method, error_type) = received.recv().await.unwrap();
+    assert_eq!(method, "initialize");
+    assert!(error_type.is_some());
+}
