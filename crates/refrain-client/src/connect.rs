@@ -131,7 +131,7 @@ impl ClientInner {
         let Some(http) = self.connection.link.http() else {
             return error.into();
         };
-        match EventStream::open(http, self.setup.limits.silence).await {
+        match EventStream::open(http).await {
             Ok(Some(stream)) => NegotiationError::EventStream(Box::new(stream)),
             Err(invalid @ ErrorKind::NotMcp { .. }) => invalid.into(),
             Ok(None) | Err(_) => error.into(),

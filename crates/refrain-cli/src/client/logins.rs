@@ -118,7 +118,7 @@ impl Logins {
             match file.try_lock() {
                 Ok(()) => return Ok(file),
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    sleep(LOCK_POLL).await
+                    sleep(LOCK_POLL).await;
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -165,7 +165,8 @@ impl OAuth {
     }
 
     /// Authorization by grants that were stored before, such as by a login command. They are renewed with their refresh
-    /// tokens. Without a usable grant, requests fail with [`AuthError::LoginRequired`]: nobody is asked.
+    /// tokens. Without a usable grant, requests fail with [`AuthError::LoginRequired`], or with
+    /// [`AuthError::ScopeRequired`] if the grant lacks a scope.
     ///
     /// ```
     /// use refrain_client::{AuthError, Client, Grants, OAuth};

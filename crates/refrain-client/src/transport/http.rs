@@ -101,7 +101,7 @@ impl HttpLink {
         self: &Arc<Self>,
         headers: &HeaderMap,
     ) -> LinkResult<Option<HttpExchange>> {
-        let response = self.get(headers.clone()).await?;
+        let response = self.get(headers.clone(), None).await?;
         let opening = OutgoingMessage {
             headers: headers.clone(),
             is_resumable: true,
@@ -150,9 +150,10 @@ impl HttpLink {
     pub(super) async fn get(
         &self,
         mut headers: HeaderMap,
+        silence: Option<Duration>,
     ) -> LinkResult<Option<Response<ResponseBody>>> {
         headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
-        let sent = self.send(Method::GET, &self.url, headers, String::new(), None);
+        let sent = self.send(Method::GET, &self.url, headers, String::new(), silence);
         let response = sent.await?;
         let status = response.status();
         let has_failed = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;

@@ -160,7 +160,7 @@ impl PipeLink {
                 PipeConnection::spawn(&mut command.lock(), setup).map_err(LinkError::Final)?
             }
             PipePeer::EventStream(http) => {
-                let stream = EventStream::open(http, setup.limits.silence).await;
+                let stream = EventStream::open(http).await;
                 let stream = stream.map_err(LinkError::NotSent)?;
                 let closed = || ErrorKind::NotMcp {
                     address: self.address.clone(),

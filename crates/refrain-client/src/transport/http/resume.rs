@@ -57,7 +57,7 @@ impl StreamResumption {
             tokio::time::sleep(pause).await;
             let mut headers = self.headers.clone();
             headers.insert("last-event-id", last_id.clone());
-            match link.get(headers).await {
+            match link.get(headers, None).await {
                 Ok(response) => {
                     (self.failures, self.busy, self.retry_after) = (0, 0, None);
                     self.empty += 1;

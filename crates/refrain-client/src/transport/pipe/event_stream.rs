@@ -7,7 +7,7 @@ use super::child::ExitGuard;
 use super::{PipeState, QueuedLine};
 use crate::error::{ErrorKind, cause};
 use crate::pace::Pace;
-use crate::retry::{before_timeout, within};
+use crate::retry::within;
 use crate::transport::events::{EventKind, EventParser, StreamEvent};
 use crate::transport::{HttpLink, LinkError};
 use futures_util::StreamExt;
@@ -41,14 +41,15 @@ pub(crate) struct EventStream {
 
 impl EventStream {
     /// Opens the stream; `None` if the server does not use this transport.
-    pub(crate) async fn open(
-        http: &Arc<HttpLink>,
-        silence: Duration,
-    ) -> Result<Option<Self>, ErrorKind> {
-        // Not within the timeout for the first event: the user may have to log in.
-        let mut response = match before_timeout(silence, http.get(HeaderMap::new())).await {
+    pub(crate) async fn open(http: &Arc<HttpLink>) -> Result<Option<Self>, ErrorKind> {
+        // The timeout does not include a login of the user.
+        let opened = http.get(HeaderMap::new(), Some(FIRST_EVENT_TIMEOUT)).await;
+        let mut response = match opened {
             Ok(Some(response)) => response,
-            Ok(None) | Err(LinkError::Final(ErrorKind::HttpStatus { .. })) => return Ok(None),
+            Ok(None)
+            | Err(LinkError::Final(ErrorKind::HttpStatus { .. } | ErrorKind::Timeout(_))) => {
+                return Ok(None);
+            }
             Err(error) => return Err(ErrorKind::from(error)),
         };
         let opening = async {
