@@ -52,7 +52,6 @@ impl ClientInner {
             otel.name = &*name(request.method, tool.or(prompt)),
             otel.kind = "client",
             otel.status_code = Empty,
-            otel.status_description = Empty,
             mcp.method.name = request.method,
             mcp.protocol.version = version(self, session),
             mcp.session.id = session.and_then(session_digest),

@@ -442,27 +442,10 @@ impl Server {
         }: Context<'_>,
         span: &Span,
     ) -> Dispatch {
-        // Calls, completions and subscriptions check the server's scopes together with further ones.
-        let ends_at_once = matches!(
-            request,
-            ParsedRequest::Discover(_)
-                | ParsedRequest::List(..)
-                | ParsedRequest::ListSkills(_)
-                | ParsedRequest::GetSkill(_)
-        );
-        if (ends_at_once || matches!(request, ParsedRequest::Task(_)))
-            && let Err(missing) = self.0.auth.allow(&caller, &[])
-        {
-            return Dispatch::Forbidden(missing);
+        if let Some(rejection) = self.reject_non_call(&request, &caller) {
+            return rejection;
         }
         let metrics = &self.0.services.metrics;
-        // Other requests hold a permit while they run. For these the check suffices.
-        if ends_at_once
-            && let Err(reached) = self.0.services.limits.calls.check(&caller.limit_key())
-        {
-            metrics.request_refused(Refusal::Busy);
-            return Dispatch::Busy(reached.into());
-        }
         match request {
             ParsedRequest::Call(call) => self.0.rounds.begin(CallRequest {
                 call: &call,
@@ -515,6 +498,31 @@ impl Server {
                 self.count_pending(NonCall::Task(method), tasks.answer(&params, caller))
             }
         }
+    }
+
+    /// The rejection of a request that is not a call: scopes are missing, or its caller has too many calls.
+    fn reject_non_call(&self, request: &ParsedRequest<'_>, caller: &Caller) -> Option<Dispatch> {
+        let ends_at_once = matches!(
+            request,
+            ParsedRequest::Discover(_)
+                | ParsedRequest::List(..)
+                | ParsedRequest::ListSkills(_)
+                | ParsedRequest::GetSkill(_)
+        );
+        // Calls, completions and subscriptions check the server's scopes together with further ones.
+        if (ends_at_once || matches!(request, ParsedRequest::Task(_)))
+            && let Err(missing) = self.0.auth.allow(caller, &[])
+        {
+            return Some(Dispatch::Forbidden(missing));
+        }
+        // Other requests hold a permit while they run. For these the check suffices.
+        if ends_at_once
+            && let Err(reached) = self.0.services.limits.calls.check(&caller.limit_key())
+        {
+            self.0.services.metrics.request_refused(Refusal::Busy);
+            return Some(Dispatch::Busy(reached.into()));
+        }
+        None
     }
 
     /// Counts a request whose reply a future produces.

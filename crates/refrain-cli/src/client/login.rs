@@ -63,12 +63,16 @@ pub(crate) struct LogoutOptions {
 pub(super) async fn login(options: &LoginOptions) -> Result<Code, CommandError> {
     let logins = Logins::require()?;
     let Some(url) = &options.url else {
-        for server in logins.servers()? {
+        let servers = logins.servers()?;
+        if servers.is_empty() {
+            stderr::note("there are no logins");
+        }
+        for server in servers {
             print(&one_line(&server))?;
         }
         return Ok(Code::Success);
     };
-    // Later than the end of the wait for the redirect, whose error says more.
+    // Longer than the wait for the redirect, so that its more precise timeout error comes first.
     let mut interrupt = Interrupt::new(2 * LOGIN_TIME)?;
     let obtained = NewGrant::default();
     let oauth = options.oauth(obtained.clone()).await?;

@@ -152,7 +152,8 @@ async fn failed_round_has_error_status() {
         .await
         .error(200, -32603);
     let (rounds, _) = spans(&exporter);
-    assert_eq!(rounds[0].status, Status::error("Internal error"));
+    // Without a description: the message could contain an error of the handler.
+    assert_eq!(rounds[0].status, Status::error(""));
     let error = attribute(&rounds[0], "error.type");
     assert_eq!(error, Some(&Attribute::from("-32603")));
     // Log events become events of the span.
