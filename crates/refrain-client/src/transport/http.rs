@@ -22,7 +22,7 @@ use http::uri::InvalidUri;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use parking_lot::Mutex;
-use refrain_http::{HttpClient, HttpError, ResponseBody};
+use refrain_http::{HttpClient, HttpError, ResponseBody, has_root_certificates};
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
@@ -60,6 +60,12 @@ pub(crate) struct HttpLink {
 
 impl HttpLink {
     pub(crate) fn new(url: Url, setup: &ClientBuilder) -> Result<Self, ErrorKind> {
+        if url.scheme() == "https" && !has_root_certificates() {
+            return Err(ErrorKind::InvalidAddress {
+                address: url.to_string(),
+                why: "this machine has no certificate authorities; install them, or set SSL_CERT_FILE".to_owned(),
+            });
+        }
         Ok(Self {
             http: HttpClient::for_internet(CONNECT_TIMEOUT),
             url,

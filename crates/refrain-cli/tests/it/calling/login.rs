@@ -106,6 +106,7 @@ impl World {
         let dir = self.files.path("state").join("refrain/logins");
         let files = fs::read_dir(dir).expect("a directory of logins");
         let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+        files.retain(|file| file.extension().is_some_and(|it| it != "lock"));
         assert_eq!(files.len(), 1, "{files:?}");
         files.remove(0)
     }
