@@ -62,6 +62,7 @@ mod connect;
 mod dialect;
 mod error;
 mod handlers;
+mod large_message;
 mod legacy;
 mod limits;
 mod listen;

@@ -8,6 +8,7 @@ use crate::call::CallSpec;
 use crate::client::{Client, ClientInner};
 use crate::error::{Error, ErrorKind, UnansweredAsk};
 use crate::handlers::AnswerFailure;
+use crate::large_message;
 use crate::limits::count_values;
 use crate::pending::{CallOrigin, PendingCall};
 use crate::protocol::RequestPlan;
@@ -325,7 +326,12 @@ impl ClientInner {
             }
             sent => sent?,
         };
-        match self.read_reply(kind, &raw)? {
+        let (raw, reply) = large_message::parse(raw.get().len(), move || {
+            let reply = CallReply::read(&raw);
+            (raw, reply)
+        })
+        .await;
+        match self.check_reply(kind, reply?)? {
             CallReply::Complete(result) => {
                 if is_cacheable {
                     self.store_cached(authorization, &request, &raw, &result);
@@ -338,9 +344,8 @@ impl ClientInner {
         Ok(None)
     }
 
-    fn read_reply(&self, kind: CallKind, raw: &RawValue) -> Result<CallReply, ErrorKind> {
+    fn check_reply(&self, kind: CallKind, reply: CallReply) -> Result<CallReply, ErrorKind> {
         let limits = &self.setup.limits;
-        let reply = CallReply::read(raw)?;
         match &reply {
             CallReply::Incomplete {
                 state: Some(state), ..

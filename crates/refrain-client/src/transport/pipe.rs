@@ -17,6 +17,7 @@ use super::{
     WireObserver, check_message, read,
 };
 use crate::error::ErrorKind;
+use crate::large_message;
 use crate::legacy::handle_stray;
 use crate::limits::ClientLimits;
 use crate::notifications::Notifications;
@@ -408,7 +409,12 @@ impl PipeState {
     }
 
     /// Returns whether the line contains a response that a request waits for.
-    fn receive(&self, line: String) -> bool {
+    async fn receive(self: &Arc<Self>, line: String) -> bool {
+        let shared = Arc::clone(self);
+        large_message::parse(line.len(), move || shared.receive_line(line)).await
+    }
+
+    fn receive_line(&self, line: String) -> bool {
         if line.trim().is_empty() {
             return false;
         }

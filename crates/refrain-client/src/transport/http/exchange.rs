@@ -4,6 +4,7 @@ use super::resume::StreamResumption;
 use super::{HttpLink, connection_lost, is_stream, retry_after, status_error};
 use crate::budget::ReservedBytes;
 use crate::error::{ErrorKind, QUOTE_MAX};
+use crate::large_message;
 use crate::pace::Pace;
 use crate::transport::events::{EventKind, EventParser};
 use crate::transport::{
@@ -14,6 +15,7 @@ use http::header::{LOCATION, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use refrain_http::ResponseBody;
 use refrain_wire::client::{ReadError, split_messages};
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::string::FromUtf8Error;
 use std::sync::Arc;
@@ -74,7 +76,8 @@ impl HttpExchange {
                 exchange.is_done = true;
                 return Ok(exchange);
             }
-            exchange.check(&body)?;
+            let (body, size) = exchange.check_size(body).await;
+            exchange.check(&body, size)?;
             exchange.ready.extend(split_messages(body));
         }
         Ok(exchange)
@@ -103,8 +106,8 @@ impl HttpExchange {
                 message: &text,
                 status,
             });
-            let (id, mut message) = read(&text, status, self.translate.as_ref())
-                .map_err(|error| self.invalid_message(&text, error))?;
+            let (text, message) = self.parse(text, status).await;
+            let (id, mut message) = message.map_err(|error| self.invalid_message(&text, error))?;
             let own = self.id.map(Into::into);
             if id.is_none_or(|id| id.is_null() || Some(id) == own) {
                 return Ok(message);
@@ -125,11 +128,41 @@ impl HttpExchange {
         }
     }
 
+    async fn parse(
+        &self,
+        text: String,
+        status: Option<u16>,
+    ) -> (String, Result<(Option<Value>, IncomingMessage), ReadError>) {
+        let translate = self.translate.clone();
+        large_message::parse(self.parsed_bytes(&text), move || {
+            let message = read(&text, status, translate.as_ref());
+            (text, message)
+        })
+        .await
+    }
+
+    /// The size that decides where a message is parsed. The messages of a subscription, which must not be lost when the
+    /// future that waits for the next one is dropped, are parsed at once.
+    fn parsed_bytes(&self, text: &str) -> usize {
+        self.remaining.map_or(0, |_| text.len())
+    }
+
     /// The error for an invalid message. The HTTP status takes precedence.
     fn invalid_message(&self, text: &str, error: ReadError) -> LinkError {
         let is_error = !self.status().is_success();
-        let status_error = is_error.then(|| self.check(text).err());
+        let size = check_message(text, &self.link.limits);
+        let status_error = is_error.then(|| self.check(text, size).err());
         status_error.flatten().unwrap_or_else(|| error.into())
+    }
+
+    /// Checks the number of values in a body.
+    async fn check_size(&self, body: String) -> (String, Result<(), ErrorKind>) {
+        let link = Arc::clone(&self.link);
+        large_message::parse(self.parsed_bytes(&body), move || {
+            let size = check_message(&body, &link.limits);
+            (body, size)
+        })
+        .await
     }
 
     async fn read_more(&mut self) -> LinkResult<()> {
@@ -141,7 +174,7 @@ impl HttpExchange {
         let chunk = match self.response.body_mut().chunk().await {
             Ok(Some(chunk)) => chunk,
             Ok(None) if !self.status().is_success() => {
-                self.check("")?;
+                self.check("", Ok(()))?;
                 return Err(stream_ended());
             }
             Ok(None) => return self.resume(stream_ended()).await,
@@ -168,7 +201,8 @@ impl HttpExchange {
             }
             if event.kind == EventKind::Message && !event.data.is_empty() {
                 let text = String::from_utf8(event.data).map_err(ReadError::from)?;
-                check_message(&text, limits).map_err(LinkError::Final)?;
+                let (text, size) = self.check_size(text).await;
+                size.map_err(LinkError::Final)?;
                 self.ready.extend(split_messages(text));
             }
         }
@@ -206,10 +240,9 @@ impl HttpExchange {
         Ok(String::from_utf8(body).unwrap_or_else(lossy))
     }
 
-    /// Checks that a body is a message. Otherwise the HTTP status determines the error.
-    fn check(&self, body: &str) -> LinkResult<()> {
+    /// Checks that a body, whose size was checked, is a message. Otherwise the HTTP status determines the error.
+    fn check(&self, body: &str, size: Result<(), ErrorKind>) -> LinkResult<()> {
         let status = self.status();
-        let size = check_message(body, &self.link.limits);
         let is_message = if status.is_success() {
             size.map_err(LinkError::Final)?;
             self.id.is_none() || body.trim_start().starts_with(['{', '['])

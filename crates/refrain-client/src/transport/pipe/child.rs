@@ -217,7 +217,7 @@ async fn write(
     None
 }
 
-async fn read(stdout: ChildStdout, shared: &PipeState) {
+async fn read(stdout: ChildStdout, shared: &Arc<PipeState>) {
     let mut lines = OutputLines::new(stdout, shared.setup.limits.message);
     let mut pace = Pace::of_messages();
     while let Some((line, is_truncated)) = lines.next().await {
@@ -225,7 +225,7 @@ async fn read(stdout: ChildStdout, shared: &PipeState) {
         if is_truncated {
             shared.fail_too_long();
         }
-        if is_truncated || !shared.receive(line) {
+        if is_truncated || !shared.receive(line).await {
             pace.count_messages(bytes, 1);
             pace.keep().await;
         }

@@ -86,7 +86,7 @@ impl EventStream {
     }
 
     /// Reads messages to the end of the stream. Returns the reason for the end.
-    async fn read(mut self, shared: &PipeState) -> String {
+    async fn read(mut self, shared: &Arc<PipeState>) -> String {
         let limit = shared.setup.limits.message;
         let mut pace = Pace::of_messages();
         // The bytes that the pace has not counted.
@@ -97,7 +97,7 @@ impl EventStream {
             for event in self.received.drain(..) {
                 let is_message = event.kind == EventKind::Message && !event.data.is_empty();
                 let text = || String::from_utf8_lossy(&event.data).into_owned();
-                if is_message && shared.receive(text()) {
+                if is_message && shared.receive(text()).await {
                     awaited += event.data.len();
                 } else {
                     others += 1;

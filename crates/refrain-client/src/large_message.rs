@@ -1,0 +1,70 @@
+//! Parsing of large messages without delaying other tasks.
+
+use std::future::pending;
+use std::panic::resume_unwind;
+use tokio::sync::Semaphore;
+
+/// Parsing a message of this size takes about a millisecond.
+const LARGE: usize = 256 * 1024;
+
+/// The permit to parse a large message. There is one in the process, so servers with many large responses use one core.
+static PARSING: Semaphore = Semaphore::const_new(1);
+
+/// Runs `parse` on a message of this many bytes: a large one on a blocking thread, when no other is being parsed.
+pub(crate) async fn parse<T: Send + 'static>(
+    bytes: usize,
+    parse: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    if bytes < LARGE {
+        return parse();
+    }
+    let permit = PARSING.acquire().await;
+    let parsing = tokio::task::spawn_blocking(move || {
+        let parsed = parse();
+        drop(permit);
+        parsed
+    });
+    match parsing.await.map_err(|error| error.try_into_panic()) {
+        Ok(parsed) => parsed,
+        Err(Ok(panic)) => resume_unwind(panic),
+        // The runtime is shutting down, so this task ends too.
+        Err(Err(_)) => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::Duration;
+    use tokio::task::JoinSet;
+
+    #[tokio::test]
+    async fn only_large_message_is_parsed_on_another_thread() {
+        let here = thread::current().id();
+        let parsed_on = async |bytes| parse(bytes, || thread::current().id()).await;
+        assert_eq!(parsed_on(LARGE - 1).await, here);
+        assert_ne!(parsed_on(LARGE).await, here);
+    }
+
+    #[tokio::test]
+    async fn large_messages_are_parsed_one_at_a_time() {
+        static RUNNING: AtomicUsize = AtomicUsize::new(0);
+        let overlaps = || {
+            let running = RUNNING.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(2));
+            RUNNING.fetch_sub(1, Ordering::SeqCst);
+            running > 0
+        };
+        let parsing: JoinSet<bool> = (0..8).map(|_| parse(LARGE, overlaps)).collect();
+        assert_eq!(parsing.join_all().await, [false; 8]);
+    }
+
+    #[tokio::test]
+    async fn panic_reaches_the_caller_and_frees_the_permit() {
+        let parsing = tokio::spawn(parse(LARGE, || -> usize { panic!("in the parser") }));
+        assert!(parsing.await.expect_err("it panics").is_panic());
+        assert_eq!(parse(LARGE, || 7).await, 7);
+    }
+}
