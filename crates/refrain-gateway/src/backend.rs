@@ -2,10 +2,8 @@
 
 use crate::config::{BackendSpec, BackendTransport, Sessions};
 use crate::metrics::{BackendMetrics, GatewayMetrics};
-use crate::pool::{Connect, ConnectionLimits, Pool};
+use crate::pool::{ConnectionLimits, Pool};
 use crate::support::AskSupport;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use refrain::client::wire::limited_event;
 use refrain::client::wire::log_limit::LogLimit;
@@ -223,21 +221,21 @@ fn declare(mut builder: ClientBuilder, support: AskSupport) -> ClientBuilder {
     builder
 }
 
-impl Connect for Connector {
-    fn connect(
+impl Connector {
+    /// Connects for calls of callers with this support.
+    pub(crate) async fn connect(
         &self,
         support: AskSupport,
-    ) -> BoxFuture<'_, Result<Client, Arc<BackendStartError>>> {
-        self.start(support, ConnectionPurpose::Calls).boxed()
+    ) -> Result<Client, Arc<BackendStartError>> {
+        self.start(support, ConnectionPurpose::Calls).await
     }
 
-    fn is_shared(&self) -> Option<bool> {
+    /// Whether one connection serves concurrent calls. `None` until a connection was made.
+    pub(crate) fn is_shared(&self) -> Option<bool> {
         let negotiated = (*self.negotiated.lock())?;
         Some(negotiated.is_multiplexed && !self.spec.is_exclusive())
     }
-}
 
-impl Connector {
     /// Connects to list the backend. This connection serves no calls.
     pub(crate) async fn connect_service(
         &self,

@@ -21,11 +21,11 @@ use guard::Held;
 use limits::ConnectionLimit;
 use state::{ExclusiveConnection, IdlePosition, PoolState, SpareConnection};
 
-use crate::backend::BackendStartError;
+use crate::backend::{BackendStartError, Connector};
 use crate::config::{BackendSpec, Sessions};
 use crate::sessions;
 use crate::support::AskSupport;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use refrain::auth::Principal;
 use refrain::client::{ByteBudget, Client};
@@ -62,19 +62,10 @@ pub(crate) enum AcquireError {
     Closed,
 }
 
-/// Starts connections. The backend implements it.
-pub(crate) trait Connect: Send + Sync + 'static {
-    /// Connects to the backend for callers with this support.
-    fn connect(&self, support: AskSupport)
-    -> BoxFuture<'_, Result<Client, Arc<BackendStartError>>>;
-    /// Whether one connection serves concurrent calls. `None` until a connection was made.
-    fn is_shared(&self) -> Option<bool>;
-}
-
 pub(crate) struct Pool {
     spec: Arc<BackendSpec>,
     limits: Arc<ConnectionLimits>,
-    connector: Arc<dyn Connect>,
+    connector: Arc<Connector>,
     state: Mutex<PoolState>,
 }
 
@@ -92,7 +83,7 @@ impl Pool {
     pub(crate) fn new(
         spec: Arc<BackendSpec>,
         limits: Arc<ConnectionLimits>,
-        connector: Arc<dyn Connect>,
+        connector: Arc<Connector>,
     ) -> Arc<Self> {
         let pool = Arc::new(Self {
             spec,

@@ -9,7 +9,7 @@
 use crate::backend::{Backend, BackendStartError, check_response};
 use crate::catalog::{Availability, BackendLists};
 use crate::gateway::Gateway;
-use crate::pool::{Connect, ConnectionPermit};
+use crate::pool::ConnectionPermit;
 use crate::support::AskSupport;
 use futures_util::FutureExt;
 use refrain::client::wire::Filter;
