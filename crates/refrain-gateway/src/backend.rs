@@ -171,8 +171,9 @@ impl Backend {
 
 /// What a connection is for.
 #[derive(Clone, Copy)]
-enum ConnectionPurpose {
+pub(crate) enum ConnectionPurpose {
     Calls,
+    /// Listing the backend. The connection serves no calls.
     Lists,
 }
 
@@ -222,29 +223,14 @@ fn declare(mut builder: ClientBuilder, support: AskSupport) -> ClientBuilder {
 }
 
 impl Connector {
-    /// Connects for calls of callers with this support.
-    pub(crate) async fn connect(
-        &self,
-        support: AskSupport,
-    ) -> Result<Client, Arc<BackendStartError>> {
-        self.start(support, ConnectionPurpose::Calls).await
-    }
-
     /// Whether one connection serves concurrent calls. `None` until a connection was made.
     pub(crate) fn is_shared(&self) -> Option<bool> {
         let negotiated = (*self.negotiated.lock())?;
         Some(negotiated.is_multiplexed && !self.spec.is_exclusive())
     }
 
-    /// Connects to list the backend. This connection serves no calls.
-    pub(crate) async fn connect_service(
-        &self,
-        support: AskSupport,
-    ) -> Result<Client, Arc<BackendStartError>> {
-        self.start(support, ConnectionPurpose::Lists).await
-    }
-
-    async fn start(
+    /// Connects for callers with this support.
+    pub(crate) async fn connect(
         &self,
         support: AskSupport,
         purpose: ConnectionPurpose,

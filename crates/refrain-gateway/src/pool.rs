@@ -21,7 +21,7 @@ use guard::Held;
 use limits::ConnectionLimit;
 use state::{ExclusiveConnection, IdlePosition, PoolState, SpareConnection};
 
-use crate::backend::{BackendStartError, Connector};
+use crate::backend::{BackendStartError, ConnectionPurpose, Connector};
 use crate::config::{BackendSpec, Sessions};
 use crate::sessions;
 use crate::support::AskSupport;
@@ -270,7 +270,10 @@ impl Pool {
             permit: &permit,
             is_abandoned: true,
         };
-        let connected = self.connector.connect(key.support).await;
+        let connected = self
+            .connector
+            .connect(key.support, ConnectionPurpose::Calls)
+            .await;
         starting.is_abandoned = false;
         let client = connected?;
         starting.owner = None;
@@ -301,7 +304,10 @@ impl Pool {
         drop(state);
         let pool = self.clone();
         tokio::spawn(async move {
-            let started = pool.connector.connect(support).await;
+            let started = pool
+                .connector
+                .connect(support, ConnectionPurpose::Calls)
+                .await;
             let mut state = pool.state.lock();
             if let Some(at) = state.spares_starting.iter().position(|it| *it == support) {
                 state.spares_starting.swap_remove(at);
