@@ -317,13 +317,8 @@ impl Snapshot {
     }
 
     /// Returns the number of journal entries.
-    pub fn len(&self) -> usize {
+    pub fn entry_count(&self) -> usize {
         self.journal.entries.len()
-    }
-
-    /// Returns whether the journal is empty.
-    pub fn is_empty(&self) -> bool {
-        self.journal.entries.is_empty()
     }
 
     /// Returns the name and size in bytes of the largest part of the journal.

@@ -2,10 +2,8 @@
 
 use crate::config::{BackendSpec, BackendTransport, Sessions};
 use crate::metrics::{BackendMetrics, GatewayMetrics};
-use crate::pool::{Connect, ConnectionLimits, Pool};
+use crate::pool::{ConnectionLimits, Pool};
 use crate::support::AskSupport;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use refrain::client::wire::limited_event;
 use refrain::client::wire::log_limit::LogLimit;
@@ -173,8 +171,9 @@ impl Backend {
 
 /// What a connection is for.
 #[derive(Clone, Copy)]
-enum ConnectionPurpose {
+pub(crate) enum ConnectionPurpose {
     Calls,
+    /// Listing the backend. The connection serves no calls.
     Lists,
 }
 
@@ -223,30 +222,15 @@ fn declare(mut builder: ClientBuilder, support: AskSupport) -> ClientBuilder {
     builder
 }
 
-impl Connect for Connector {
-    fn connect(
-        &self,
-        support: AskSupport,
-    ) -> BoxFuture<'_, Result<Client, Arc<BackendStartError>>> {
-        self.start(support, ConnectionPurpose::Calls).boxed()
-    }
-
-    fn is_shared(&self) -> Option<bool> {
+impl Connector {
+    /// Whether one connection serves concurrent calls. `None` until a connection was made.
+    pub(crate) fn is_shared(&self) -> Option<bool> {
         let negotiated = (*self.negotiated.lock())?;
         Some(negotiated.is_multiplexed && !self.spec.is_exclusive())
     }
-}
 
-impl Connector {
-    /// Connects to list the backend. This connection serves no calls.
-    pub(crate) async fn connect_service(
-        &self,
-        support: AskSupport,
-    ) -> Result<Client, Arc<BackendStartError>> {
-        self.start(support, ConnectionPurpose::Lists).await
-    }
-
-    async fn start(
+    /// Connects for callers with this support.
+    pub(crate) async fn connect(
         &self,
         support: AskSupport,
         purpose: ConnectionPurpose,

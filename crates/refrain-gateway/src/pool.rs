@@ -21,11 +21,11 @@ use guard::Held;
 use limits::ConnectionLimit;
 use state::{ExclusiveConnection, IdlePosition, PoolState, SpareConnection};
 
-use crate::backend::BackendStartError;
+use crate::backend::{BackendStartError, ConnectionPurpose, Connector};
 use crate::config::{BackendSpec, Sessions};
 use crate::sessions;
 use crate::support::AskSupport;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use refrain::auth::Principal;
 use refrain::client::{ByteBudget, Client};
@@ -62,19 +62,10 @@ pub(crate) enum AcquireError {
     Closed,
 }
 
-/// Starts connections. The backend implements it.
-pub(crate) trait Connect: Send + Sync + 'static {
-    /// Connects to the backend for callers with this support.
-    fn connect(&self, support: AskSupport)
-    -> BoxFuture<'_, Result<Client, Arc<BackendStartError>>>;
-    /// Whether one connection serves concurrent calls. `None` until a connection was made.
-    fn is_shared(&self) -> Option<bool>;
-}
-
 pub(crate) struct Pool {
     spec: Arc<BackendSpec>,
     limits: Arc<ConnectionLimits>,
-    connector: Arc<dyn Connect>,
+    connector: Arc<Connector>,
     state: Mutex<PoolState>,
 }
 
@@ -92,7 +83,7 @@ impl Pool {
     pub(crate) fn new(
         spec: Arc<BackendSpec>,
         limits: Arc<ConnectionLimits>,
-        connector: Arc<dyn Connect>,
+        connector: Arc<Connector>,
     ) -> Arc<Self> {
         let pool = Arc::new(Self {
             spec,
@@ -279,7 +270,10 @@ impl Pool {
             permit: &permit,
             is_abandoned: true,
         };
-        let connected = self.connector.connect(key.support).await;
+        let connected = self
+            .connector
+            .connect(key.support, ConnectionPurpose::Calls)
+            .await;
         starting.is_abandoned = false;
         let client = connected?;
         starting.owner = None;
@@ -310,7 +304,10 @@ impl Pool {
         drop(state);
         let pool = self.clone();
         tokio::spawn(async move {
-            let started = pool.connector.connect(support).await;
+            let started = pool
+                .connector
+                .connect(support, ConnectionPurpose::Calls)
+                .await;
             let mut state = pool.state.lock();
             if let Some(at) = state.spares_starting.iter().position(|it| *it == support) {
                 state.spares_starting.swap_remove(at);

@@ -6,10 +6,10 @@
 //! | watching | a connection that serves no calls receives the backend's changes | listed again, or connecting |
 //! | unwatched | the backend announces no changes | connecting, when a start or a ping has failed |
 
-use crate::backend::{Backend, BackendStartError, check_response};
+use crate::backend::{Backend, BackendStartError, ConnectionPurpose, check_response};
 use crate::catalog::{Availability, BackendLists};
 use crate::gateway::Gateway;
-use crate::pool::{Connect, ConnectionPermit};
+use crate::pool::ConnectionPermit;
 use crate::support::AskSupport;
 use futures_util::FutureExt;
 use refrain::client::wire::Filter;
@@ -73,7 +73,10 @@ impl Service {
         permit: Option<ConnectionPermit>,
         support: AskSupport,
     ) -> Result<Self, ServiceError> {
-        let client = backend.connector.connect_service(support).await?;
+        let client = backend
+            .connector
+            .connect(support, ConnectionPurpose::Lists)
+            .await?;
         let changes = match filter(&client) {
             Some(filter) => match timeout(backend.spec.start, client.listen(&filter)).await {
                 Ok(Ok(changes)) => Some(changes),

@@ -97,11 +97,6 @@ impl ParamHeaders {
         Ok(headers)
     }
 
-    /// Whether no argument has a header.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     fn read_object(
         &mut self,
         schema: &Map<String, Value>,

@@ -16,7 +16,6 @@ const BAGGAGE_MAX: usize = 8192;
 
 /// The known flags: sampled, and random trace id.
 const FLAGS: u8 = 3;
-const SAMPLED: u8 = 1;
 
 /// The id of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -62,11 +61,6 @@ impl Traceparent {
             span_id: SpanId(span_id),
             flags: flags & FLAGS,
         })
-    }
-
-    /// Whether the sender records the trace.
-    pub fn is_sampled(&self) -> bool {
-        self.flags & SAMPLED != 0
     }
 }
 

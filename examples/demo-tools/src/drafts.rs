@@ -1,7 +1,7 @@
 //! The server of a draft, whose versions of some tools differ.
 
 use super::asks::login_and_capital;
-use super::proposals::{self, Echo, EchoInput, GetWeather, weather};
+use super::proposals::{self, Echo, GetWeather, echo_text, weather};
 use super::tasks::POLL_INTERVAL;
 use super::{Ledger, server_with};
 use refrain::prelude::*;
@@ -46,14 +46,10 @@ async fn second(cx: Cx, args: Echo) -> Result<String> {
 async fn echo(cx: &Cx, args: Echo, result_method: &str) -> Result<String> {
     cx.status("Task has been created for echo tool invocation.");
     cx.detach().await?;
-    let text = match args.text {
-        Some(text) => text,
-        None => {
-            cx.status("Input Required to Proceed call tasks/result");
-            let message = "Please provide the input string to echo back";
-            cx.elicit::<EchoInput>("echo_input", message).await?.input
-        }
-    };
+    if args.text.is_none() {
+        cx.status("Input Required to Proceed call tasks/result");
+    }
+    let text = echo_text(cx, args.text).await?;
     cx.status(format!(
         "Task has been completed successfully, call {result_method}"
     ));

@@ -10,20 +10,25 @@ pub(super) struct Echo {
 }
 
 #[derive(Deserialize, Elicit)]
-pub(super) struct EchoInput {
-    pub(super) input: String,
+struct EchoInput {
+    input: String,
+}
+
+/// The text to echo; asks for it if missing.
+pub(super) async fn echo_text(cx: &Cx, text: Option<String>) -> Result<String> {
+    match text {
+        Some(text) => Ok(text),
+        None => {
+            let message = "Please provide the input string to echo back";
+            Ok(cx.elicit::<EchoInput>("echo_input", message).await?.input)
+        }
+    }
 }
 
 /// Echoes a text; asks for it if missing.
 #[tool]
 pub(super) async fn echo(cx: Cx, args: Echo) -> Result<String> {
-    let text = match args.text {
-        Some(text) => text,
-        None => {
-            let message = "Please provide the input string to echo back";
-            cx.elicit::<EchoInput>("echo_input", message).await?.input
-        }
-    };
+    let text = echo_text(&cx, args.text).await?;
     Ok(format!("Echo: {text}"))
 }
 

@@ -3,7 +3,7 @@
 //! Each step records its attempt and its process in the ledger, and then its effect, under the same key.
 
 use super::ledger::Ledger;
-use super::proposals::{EchoInput, link_accounts_v1, link_accounts_v2};
+use super::proposals::{echo_text, link_accounts_v1, link_accounts_v2};
 use refrain::prelude::*;
 use std::time::Duration;
 
@@ -39,13 +39,7 @@ struct EchoTask {
 #[tool(task, name = "echo_task")]
 async fn echo(cx: Cx, ledger: State<Ledger>, args: EchoTask) -> Result<String> {
     cx.status("Task has been created for echo tool invocation.");
-    let text = match args.text {
-        Some(text) => text,
-        None => {
-            let message = "Please provide the input string to echo back";
-            cx.elicit::<EchoInput>("echo_input", message).await?.input
-        }
-    };
+    let text = echo_text(&cx, args.text).await?;
     cx.status("Echoing the input.");
     effect(&cx, &ledger, "echo", &text, args.pause_ms).await?;
     cx.status("Task has been completed successfully.");

@@ -8,7 +8,7 @@ use super::waker::FlowWaker;
 use super::{AfterWrite, Env, Fault, Note, Outcome, PendingWrite, Start, Stats, Suspension};
 use crate::journal::FlowId;
 use crate::limited_event;
-use crate::{Cx, Error, ErrorKind, Principal, Trace};
+use crate::{Cx, Error, ErrorKind, Trace};
 use refrain_wire::ResultBody;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -92,11 +92,6 @@ impl Flow {
     /// Takes the unreported notes, to be sent before the reply.
     pub fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.shared.lock().notes)
-    }
-
-    /// Returns the caller.
-    pub fn principal(&self) -> &Principal {
-        &self.shared.env.principal
     }
 
     /// Returns the id of the flow.

@@ -48,7 +48,11 @@ async fn expired_round_is_suspended_with_its_open_asks() {
     };
     assert_eq!(cut.asks[0].0, "n");
     assert!(!cut.handed_on);
-    assert_eq!(cut.snapshot.len(), 1, "the finished step is in the journal");
+    assert_eq!(
+        cut.snapshot.entry_count(),
+        1,
+        "the finished step is in the journal"
+    );
     let without =
         handler(|cx| async move { cx.step("hangs", pending::<Result<i64, Error>>()).await });
     let mut hanging = flow(&world, &without);

@@ -165,7 +165,7 @@ async fn retryable_step_ends_the_attempt_without_an_entry() {
         let stop = run(&world, &mut store, &handler).await;
         assert!(matches!(stop.error().kind(), ErrorKind::Retry), "{stop:?}");
         assert_eq!(stop.error().to_string(), "busy");
-        assert_eq!(store.snapshot().len(), 1);
+        assert_eq!(store.snapshot().entry_count(), 1);
     }
     assert_eq!(run(&world, &mut store, &handler).await.out(), 2);
     assert_eq!(book.lines(), ["a", "b", "b", "b", "after b"]);

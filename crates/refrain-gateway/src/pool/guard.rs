@@ -4,7 +4,6 @@ use super::Pool;
 use super::shared::SharedConnection;
 use super::state::ExclusiveConnection;
 use refrain::client::Client;
-use std::fmt;
 use std::sync::Arc;
 
 /// A connection in use by a call. Dropping it without [`finish`](Self::finish) means that the call was abandoned.
@@ -63,13 +62,5 @@ impl Drop for ConnectionGuard {
         if let Some(held) = self.held.take() {
             self.pool.release(held, self.end);
         }
-    }
-}
-
-impl fmt::Debug for ConnectionGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectionGuard")
-            .field("backend", &self.pool.spec.name)
-            .finish_non_exhaustive()
     }
 }

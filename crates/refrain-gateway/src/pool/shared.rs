@@ -1,6 +1,7 @@
 //! Connections that serve concurrent calls of one owner: sessions of HTTP servers.
 
 use super::{AcquireError, CallEnd, ConnectionGuard, ConnectionKey, ConnectionPermit, Held, Pool};
+use crate::backend::ConnectionPurpose;
 use parking_lot::Mutex;
 use refrain::auth::Principal;
 use refrain::client::Client;
@@ -64,7 +65,10 @@ impl Pool {
         let key = &connection.key;
         let started = connection.started.get_or_try_init(async || {
             let permit = self.retry(account, || self.permit(account)).await?;
-            let client = self.connector.connect(key.support).await?;
+            let client = self
+                .connector
+                .connect(key.support, ConnectionPurpose::Calls)
+                .await?;
             Ok::<_, AcquireError>((client, permit))
         });
         started.await?;

@@ -183,11 +183,6 @@ impl Round {
     }
 
     /// Runs until the next event.
-    pub async fn next(&mut self) -> RoundEvent {
-        std::future::poll_fn(|cx| self.poll(cx)).await
-    }
-
-    /// Runs until the next event.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RoundEvent> {
         let span = self.span.clone();
         let _inside = span.enter();

@@ -142,7 +142,7 @@ impl WriteSummary {
             asks: write.asks.iter().map(|(key, _)| key.clone()).collect(),
             taken: write.taken.clone(),
             withdrawn: write.withdrawn.clone(),
-            entries: write.snapshot.len(),
+            entries: write.snapshot.entry_count(),
             then: write.then,
         }
     }
