@@ -107,9 +107,11 @@ impl CallOptions {
     ) -> Result<(), CommandError> {
         match words.first() {
             Some(first) if self.connect.command().is_none() && is_target(first) => {
-                let words: String = words.iter().map(|word| format!(" {}", quoted(word))).collect();
-                let message =
-                    format!("the first argument must be the server's URL, not {first:?}");
+                let words: String = words
+                    .iter()
+                    .map(|word| format!(" {}", quoted(word)))
+                    .collect();
+                let message = format!("the first argument must be the server's URL, not {first:?}");
                 let example = format!("refrain {command} {EXAMPLE_URL}{words}");
                 Err(CommandError::usage(message)
                     .hint(format!("pass the URL before it, as in `{example}`")))

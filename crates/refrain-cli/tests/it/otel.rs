@@ -268,7 +268,12 @@ async fn malformed_endpoint_of_the_collector_is_a_start_error() {
         "OTEL_EXPORTER_OTLP_ENDPOINT",
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     ] {
-        for value in ["localhost:4318", "http://", "ftp://me:secret@collector", "/v1"] {
+        for value in [
+            "localhost:4318",
+            "http://",
+            "ftp://me:secret@collector",
+            "/v1",
+        ] {
             let error = Serve::new().env(name, value).fails().await;
             let expected = format!(
                 "error: invalid ${name}: expected an http:// or https:// URL\n\

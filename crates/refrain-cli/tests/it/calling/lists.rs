@@ -154,7 +154,10 @@ async fn discover_prints_all_reported_revisions() {
     let line = "supports      2026-07-28 (legacy revisions are usually not reported; --dialect 2025-11-25 tests one)\n";
     assert!(output.out.contains(line), "{output:?}");
     let tested = run(["discover", &instance.url(), "--dialect", "2025-11-25"]).await;
-    assert!(tested.out.contains("revision      2025-11-25\n"), "{tested:?}");
+    assert!(
+        tested.out.contains("revision      2025-11-25\n"),
+        "{tested:?}"
+    );
 }
 
 #[tokio::test]
