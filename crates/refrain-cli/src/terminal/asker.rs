@@ -7,6 +7,7 @@ use anstyle::Style;
 use refrain_client::Asker;
 use refrain_client::wire::CallKind;
 use std::io;
+use std::sync::Arc;
 
 /// The start of every line of server text, so that it cannot pass for text of this program.
 const BAR: &str = "  │ ";
@@ -66,8 +67,8 @@ fn available_columns(console: &dyn Console, before: &str) -> usize {
     console.columns().saturating_sub(width(before) + 1)
 }
 
-impl From<&Asker> for PromptSource {
-    fn from(asker: &Asker) -> Self {
+impl From<&Arc<Asker>> for PromptSource {
+    fn from(asker: &Arc<Asker>) -> Self {
         Self::Server(one_line(&asker.address))
     }
 }
