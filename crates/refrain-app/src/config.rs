@@ -43,6 +43,7 @@ use refrain::server::{KeyRing, TlsCertificate};
 use refrain::task::Webhook;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
+use tables::ServerCardTable;
 
 /// A configuration with the errors found so far. `C` are the program's own settings.
 #[derive(Debug)]
@@ -188,6 +189,10 @@ impl<C> UncheckedConfig<C> {
                 "advertise must be the http or https URL of this instance's endpoint, not {url:?}"
             );
             self.error("advertise", message);
+        }
+        let card = self.config.server_card.as_ref();
+        if let Some((setting, reason)) = card.and_then(ServerCardTable::find_error) {
+            self.error(setting, format!("{setting}: {reason}"));
         }
     }
 

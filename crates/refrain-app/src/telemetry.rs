@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tracing::{Instrument, Level, Metadata};
+use url::Url;
 
 /// The variables that contain secrets. Child processes must not inherit them.
 pub const OTEL_SECRETS: [&str; 4] = [
@@ -35,6 +36,7 @@ const ENDPOINTS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
 ];
+const ENDPOINT_HINT: &str = "set the URL of a collector, such as http://localhost:4318";
 const PROTOCOLS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
     "OTEL_EXPORTER_OTLP_PROTOCOL",
@@ -98,6 +100,15 @@ pub(crate) fn start(service: &str) -> Result<Option<SdkTracerProvider>, AppError
             "use http/protobuf, for example at port 4318 of a collector",
         ));
     }
+    if let Some((name, value)) = ENDPOINTS.iter().find_map(set)
+        && !is_http_url(&value)
+    {
+        // The value may contain a password.
+        return Err(with_hint(
+            format!("invalid ${name}: expected an http:// or https:// URL"),
+            ENDPOINT_HINT,
+        ));
+    }
     let builder = SpanExporter::builder().with_http();
     let exporter = builder.with_http_client(OtlpClient::new()?).build();
     // The error may contain the URL, and the URL a password.
@@ -107,7 +118,7 @@ pub(crate) fn start(service: &str) -> Result<Option<SdkTracerProvider>, AppError
                 "invalid ${} or another OTEL_EXPORTER_OTLP variable",
                 ENDPOINTS[1]
             ),
-            "set the URL of a collector, such as http://localhost:4318",
+            ENDPOINT_HINT,
         )
     })?;
     let provider = SdkTracerProvider::builder()
@@ -115,6 +126,11 @@ pub(crate) fn start(service: &str) -> Result<Option<SdkTracerProvider>, AppError
         .with_resource(resource(service))
         .build();
     Ok(Some(provider))
+}
+
+/// The exporter accepts other texts, such as `localhost:4318`, and then sends nothing.
+fn is_http_url(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
 }
 
 fn resource(service: &str) -> Resource {

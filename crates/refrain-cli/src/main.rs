@@ -7,6 +7,7 @@ mod dev;
 mod exact_number;
 mod gateway;
 mod new;
+mod own_server;
 mod style;
 mod terminal;
 
@@ -61,6 +62,7 @@ impl ToolFlags {
 
 fn app() -> App<ToolFlags> {
     App::with_flags("refrain", |flags: &ToolFlags| {
+        own_server::warn_if_here();
         Ok(server(flags.ledger()?, flags.accounts))
     })
     .with_drafts(|flags, draft| Ok(drafts::server(draft, flags.ledger()?, flags.accounts)))

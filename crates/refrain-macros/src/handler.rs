@@ -9,8 +9,8 @@ use crate::docs;
 use crate::errors::Errors;
 use crate::keys::AttributeKeys;
 use crate::resource;
-use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
-use quote::{ToTokens, format_ident, quote};
+use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, FnArg, Ident, LitStr, ReturnType, Signature, Type, TypePath, Visibility};
@@ -181,8 +181,12 @@ impl HandlerFn {
             sig,
             body,
         } = self;
-        let builder = format_ident!("{builder}");
         let ident = &sig.ident;
+        // The function has the spans of the author's code: rustc does not report dead code with spans of a macro, and its report
+        // tells the author of a handler that is not registered.
+        let fn_token = &sig.fn_token;
+        let builder = Ident::new(builder, ident.span());
+        let output = quote_spanned!(ident.span()=> () -> ::refrain::server::#builder);
         let (outer, inner): (Vec<_>, Vec<_>) = attrs.iter().partition(|attr| is_outer(attr));
         let unused = format!("a {attribute} does nothing until it is registered with the server");
         let errors = errors.into_compile_errors();
@@ -202,14 +206,13 @@ impl HandlerFn {
                 #sig #body
             }
         });
+        let mut block = Group::new(Delimiter::Brace, quote!(#handler #build));
+        block.set_span(body.span());
         quote! {
             #errors
             #(#outer)*
             #[must_use = #unused]
-            #vis fn #ident() -> ::refrain::server::#builder {
-                #handler
-                #build
-            }
+            #vis #fn_token #ident #output #block
         }
     }
 }

@@ -71,6 +71,15 @@ impl ServerCardTable {
             None => card,
         }
     }
+
+    /// The first invalid setting, and the reason.
+    pub(super) fn find_error(&self) -> Option<(&'static str, String)> {
+        let (setting, error) = match ServerCard::new(self.name.as_str()).check() {
+            Err(error) => ("server_card.name", error),
+            Ok(()) => ("server_card.url", self.card().check().err()?),
+        };
+        Some((setting, error.to_string()))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -194,6 +194,14 @@ fn invalid_settings_are_rejected() {
             "1:11: metrics must not be the address of listen",
         ),
         (
+            "[server_card]\nname = \"weather\"",
+            "2:8: server_card.name: invalid name: expected a reversed domain and a name",
+        ),
+        (
+            "[server_card]\nname = \"com.example/weather\"\nurl = \"http://mcp.example.com/mcp\"",
+            "3:7: server_card.url: invalid URL: ",
+        ),
+        (
             "token_ttl_seconds = 0",
             "1:21: token_ttl_seconds must be at least 1, not 0",
         ),

@@ -5,11 +5,15 @@ use super::connection::ServerConnection;
 use super::exit::{Code, CommandError, EXIT_CODES};
 use super::options::{AnswerOptions, ConnectOptions, ServerTarget};
 use super::saved_call::SavedCall;
+use super::unanswered::quoted;
 use super::{stderr, usage};
 use clap::Args;
 use refrain_client::{CallSpec, PendingCall};
 use serde_json::Value;
 use std::path::PathBuf;
+
+/// The URL in hints: the default address of `serve`.
+const EXAMPLE_URL: &str = "http://127.0.0.1:8080/mcp";
 
 #[derive(Args)]
 #[command(
@@ -93,15 +97,41 @@ impl CallOptions {
         let saved = self.save.as_deref().map(SavedCall::new).transpose()?;
         ServerConnection::for_call(&self.connect, target, &self.answers, saved, 0).await
     }
+
+    /// Reports a tool, prompt or resource in place of the server's URL.
+    fn expect_url(
+        &self,
+        command: &str,
+        words: &[String],
+        is_target: impl Fn(&str) -> bool,
+    ) -> Result<(), CommandError> {
+        match words.first() {
+            Some(first) if self.connect.command().is_none() && is_target(first) => {
+                let words: String = words
+                    .iter()
+                    .map(|word| format!(" {}", quoted(word)))
+                    .collect();
+                let message = format!("the first argument must be the server's URL, not {first:?}");
+                let example = format!("refrain {command} {EXAMPLE_URL}{words}");
+                Err(CommandError::usage(message)
+                    .hint(format!("pass the URL before it, as in `{example}`")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether this may be the name of a tool or prompt, and is not the address of a server.
+fn is_name(word: &str) -> bool {
+    !word.is_empty() && !word.contains([':', '.']) && !word.starts_with("localhost")
 }
 
 pub(super) async fn tool(options: ToolOptions) -> Result<Code, CommandError> {
     let call_options = options.call;
-    let mut words = options
-        .url
-        .into_iter()
-        .chain(options.tool)
-        .chain(options.args);
+    let words = options.url.into_iter().chain(options.tool);
+    let words: Vec<String> = words.chain(options.args).collect();
+    call_options.expect_url("call", &words, is_name)?;
+    let mut words = words.into_iter();
     let target = call_options.connect.target(&mut words)?;
     let name = words.next().ok_or_else(|| missing("tool", "tools"))?;
     let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
@@ -125,11 +155,10 @@ pub(super) async fn tool(options: ToolOptions) -> Result<Code, CommandError> {
 
 pub(super) async fn prompt(options: PromptOptions) -> Result<Code, CommandError> {
     let call_options = options.call;
-    let mut words = options
-        .url
-        .into_iter()
-        .chain(options.name)
-        .chain(options.args);
+    let words = options.url.into_iter().chain(options.name);
+    let words: Vec<String> = words.chain(options.args).collect();
+    call_options.expect_url("prompt", &words, is_name)?;
+    let mut words = words.into_iter();
     let target = call_options.connect.target(&mut words)?;
     let name = words.next().ok_or_else(|| missing("prompt", "prompts"))?;
     let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
@@ -144,7 +173,11 @@ pub(super) async fn read(options: ReadOptions) -> Result<Code, CommandError> {
         uri,
         call: call_options,
     } = options;
-    let mut words = url.into_iter().chain(uri);
+    let words: Vec<String> = url.into_iter().chain(uri).collect();
+    call_options.expect_url("read", &words, |word| {
+        words.len() == 1 && !word.starts_with("http")
+    })?;
+    let mut words = words.into_iter();
     let target = call_options.connect.target(&mut words)?;
     let uri = words.next().ok_or_else(|| missing("URI", "resources"))?;
     super::expect_end(words)?;

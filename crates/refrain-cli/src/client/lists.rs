@@ -10,11 +10,15 @@ use crate::style::{BOLD, DIM, MARK};
 use clap::{Args, Subcommand};
 use refrain_client::{AsSent, Error, ErrorKind};
 use refrain_wire::{
-    Annotations, ErrorCode, Icon, PromptInfo, ResourceInfo, ResourceTemplateInfo, Role, SkillInfo,
-    SkillResources, ToolInfo,
+    Annotations, ErrorCode, Icon, PROTOCOL_VERSION, PromptInfo, ResourceInfo, ResourceTemplateInfo,
+    Role, SkillInfo, SkillResources, ToolInfo,
 };
 use serde_json::{Value, json};
 use std::collections::HashSet;
+
+/// Most servers list only the revisions without sessions in the result of `server/discover`.
+const LEGACY_HINT: &str =
+    "(legacy revisions are usually not reported; --dialect 2025-11-25 tests one)";
 
 #[derive(Subcommand)]
 pub(crate) enum ListCommand {
@@ -160,7 +164,11 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), CommandEr
         line("revision", &one_line(&server.version)),
     ];
     if !server.versions.is_empty() {
-        lines.push(line("supports", &one_line(&server.versions.join(", "))));
+        let mut supported = one_line(&server.versions.join(", "));
+        if server.versions == [PROTOCOL_VERSION] {
+            supported.push_str(&format!(" {DIM}{LEGACY_HINT}{DIM:#}"));
+        }
+        lines.push(line("supports", &supported));
     }
     if let Some(about) = info.and_then(|info| info.description.as_deref()) {
         lines.push(line("description", &one_line(about)));

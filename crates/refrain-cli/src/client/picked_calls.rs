@@ -44,7 +44,7 @@ pub(crate) async fn call_picked_tools(
         }
         let hold = stderr::hold();
         let picked = tokio::select! {
-            picked = terminal.pick_tool(url, &tools, start) => picked?,
+            picked = terminal.pick_tool(&tools, start) => picked?,
             changed = is_ready.changed() => {
                 changed?;
                 tools.clear();

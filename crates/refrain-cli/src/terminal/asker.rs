@@ -1,12 +1,13 @@
 //! The server that asks: its introduction, its quoted text, and menus.
 
-use super::console::{Console, InputPrompt, PromptError};
+use super::console::{Console, InputPrompt, PromptError, PromptSource};
 use super::display_text::{StyledLine, clipped, harmless, one_line, width, wrapped};
 use crate::style::{BOLD, DIM};
 use anstyle::Style;
 use refrain_client::Asker;
 use refrain_client::wire::CallKind;
 use std::io;
+use std::sync::Arc;
 
 /// The start of every line of server text, so that it cannot pass for text of this program.
 const BAR: &str = "  │ ";
@@ -22,7 +23,7 @@ pub(super) fn introduce(console: &mut dyn Console, asker: &Asker, what: &str) ->
         CallKind::Prompt => "prompt",
         CallKind::Resource => "resource",
     };
-    hanging(console, "The server at ", BOLD, &address(asker))?;
+    hanging(console, "The server at ", BOLD, &one_line(&asker.address))?;
     if let Some(name) = &asker.server {
         let name = clipped(&one_line(name), MAX_NAME);
         hanging(console, "  which calls itself ", DIM, &name)?;
@@ -66,35 +67,44 @@ fn available_columns(console: &dyn Console, before: &str) -> usize {
     console.columns().saturating_sub(width(before) + 1)
 }
 
-pub(super) fn address(asker: &Asker) -> String {
-    one_line(&asker.address)
+impl From<&Arc<Asker>> for PromptSource {
+    fn from(asker: &Arc<Asker>) -> Self {
+        Self::Server(one_line(&asker.address))
+    }
 }
 
-pub(super) fn prompt(asker: &Asker, label: &str, hint: impl Into<String>) -> InputPrompt {
+pub(super) fn prompt(
+    source: impl Into<PromptSource>,
+    label: &str,
+    hint: impl Into<String>,
+) -> InputPrompt {
     InputPrompt {
         label: one_line(label),
         hint: hint.into(),
-        asker: address(asker),
+        source: source.into(),
         is_multiline: false,
     }
 }
 
-/// Shows a menu of these choices, plus declining and cancelling. Returns the index of the choice.
+/// Shows a menu of these choices, plus those to leave the prompt. Returns the index of the choice.
 pub(super) fn decide(
     console: &mut dyn Console,
-    asker: &Asker,
+    source: impl Into<PromptSource>,
     label: &str,
     choices: &[&str],
     start: Option<usize>,
 ) -> Result<usize, PromptError> {
-    let all: Vec<String> = [choices, &[DECLINE, CANCEL]]
-        .concat()
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
-    match console.choose(&prompt(asker, label, ""), &all, start)? {
+    let prompt = prompt(source, label, "");
+    let leaving: &[&str] = match prompt.source {
+        PromptSource::Server(_) => &[DECLINE, CANCEL],
+        PromptSource::Arguments(_) => &[BACK],
+        PromptSource::Menu => &[],
+    };
+    let all = [choices, leaving].concat();
+    let labels: Vec<String> = all.iter().map(|&choice| choice.to_owned()).collect();
+    match console.choose(&prompt, &labels, start)? {
         at if at < choices.len() => Ok(at),
-        at if at == choices.len() => Err(PromptError::Declined),
+        at if all[at] == DECLINE => Err(PromptError::Declined),
         _ => Err(PromptError::Cancelled),
     }
 }
@@ -103,3 +113,4 @@ pub(super) const SEND: &str = "Send";
 pub(super) const CHANGE: &str = "Change";
 pub(super) const DECLINE: &str = "Decline: answer no";
 pub(super) const CANCEL: &str = "Cancel: close without an answer";
+const BACK: &str = "Back to the menu";

@@ -38,8 +38,28 @@ pub(super) enum PromptError {
 pub(super) struct InputPrompt {
     pub(super) label: String,
     pub(super) hint: String,
-    pub(super) asker: String,
+    pub(super) source: PromptSource,
     pub(super) is_multiline: bool,
+}
+
+/// Who asks, which determines how the user can leave the prompt.
+#[derive(Debug, Clone)]
+pub(super) enum PromptSource {
+    /// The server at this address: its ask can be declined or cancelled.
+    Server(String),
+    /// This program, for the arguments of a call to the server at this address: the user can go back to the menu.
+    Arguments(String),
+    /// This program, for its menu.
+    Menu,
+}
+
+impl PromptSource {
+    pub(super) fn address(&self) -> &str {
+        match self {
+            Self::Server(address) | Self::Arguments(address) => address,
+            Self::Menu => "",
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -56,13 +76,15 @@ pub(super) enum InvalidInput {
     NotAChoice(usize),
     #[error("must not be empty")]
     Empty,
+    #[error("is required; type \"\" to send an empty text")]
+    EmptyText,
     #[error("must be a JSON object: {0}")]
     NotAnObject(serde_json::Error),
 }
 
 pub(super) type Validate<'a, T> = &'a dyn Fn(&T) -> Result<(), InvalidInput>;
 
-/// A terminal. Every prompt can be declined or cancelled.
+/// A terminal. [`PromptSource`] says how each prompt can be left.
 pub(super) trait Console {
     fn columns(&self) -> usize;
 

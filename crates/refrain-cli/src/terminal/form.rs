@@ -1,17 +1,21 @@
 //! The dialog for a form: field by field, and a review before it is sent.
 
-use super::asker::{CHANGE, SEND, address, decide, hanging, introduce, prompt, quote};
-use super::console::{Console, InputPrompt, InvalidInput, PromptError};
+use super::asker::{CHANGE, SEND, decide, hanging, introduce, prompt, quote};
+use super::console::{Console, InputPrompt, InvalidInput, PromptError, PromptSource};
 use super::display_text::{StyledLine, clipped, one_line, width};
 use crate::exact_number::check_exact;
 use crate::style::{BOLD, DIM, VALUE};
 use anstyle::Style;
+use refrain_client::FormAsk;
 use refrain_client::wire::{Choice, Field, FieldKind, Form, Format};
-use refrain_client::{Asker, FormAsk};
 use serde_json::{Map, Number, Value};
 
 const LEFT_OUT: &str = "(left out)";
 const NONE: &str = "(none)";
+const EMPTY: &str = "(empty)";
+
+/// What the user types for an empty text, because the enter key alone may be an accident.
+const TYPED_EMPTY: &str = "\"\"";
 
 const MAX_LABEL: usize = 30;
 
@@ -22,20 +26,20 @@ pub(super) fn ask(
 ) -> Result<Map<String, Value>, PromptError> {
     introduce(console, &ask.asker, "asks you to fill in a form")?;
     quote(console, &ask.message)?;
-    fill_all(console, &ask.asker, &ask.form)
+    fill_all(console, &(&ask.asker).into(), &ask.form)
 }
 
 /// Asks for all fields, and whether to send them.
 pub(super) fn fill_all(
     console: &mut dyn Console,
-    asker: &Asker,
+    source: &PromptSource,
     form: &Form,
 ) -> Result<Map<String, Value>, PromptError> {
     let fields = form.fields();
     let mut values = Vec::with_capacity(fields.len());
     for field in fields {
         let start = field.default_json().unwrap_or_default();
-        let value = fill(console, asker, field, &start)?;
+        let value = fill(console, source, field, &start)?;
         // A single field is shown in the review.
         if fields.len() > 1 {
             let (style, text) = display(field, &value);
@@ -44,7 +48,7 @@ pub(super) fn fill_all(
         }
         values.push(value);
     }
-    while !review(console, asker, fields, &mut values)? {}
+    while !review(console, source, fields, &mut values)? {}
     let filled = fields.iter().zip(values);
     Ok(filled
         .filter(|(field, value)| !value.is_null() || field.default_json().is_some())
@@ -55,12 +59,12 @@ pub(super) fn fill_all(
 /// Shows all fields. Returns true to send them.
 fn review(
     console: &mut dyn Console,
-    asker: &Asker,
+    source: &PromptSource,
     fields: &[Field],
     values: &mut [Value],
 ) -> Result<bool, PromptError> {
     console.say(&StyledLine::default())?;
-    hanging(console, "This would be sent to ", BOLD, &address(asker))?;
+    hanging(console, "This would be sent to ", BOLD, source.address())?;
     if fields.is_empty() {
         console.say(&StyledLine::styled(DIM, "  (a form without fields)"))?;
     }
@@ -80,22 +84,22 @@ fn review(
     };
     // No choice is preselected for an empty form, so that a stray key cannot send it.
     let start = (!fields.is_empty()).then_some(0);
-    if decide(console, asker, "Send it?", choices, start)? == 0 {
+    if decide(console, source.clone(), "Send it?", choices, start)? == 0 {
         return Ok(true);
     }
-    let which = prompt(asker, "Change which field?", "");
+    let which = prompt(source.clone(), "Change which field?", "");
     let at = match fields {
         [_] => 0,
         _ => console.choose(&which, &labels, Some(0))?,
     };
-    values[at] = fill(console, asker, &fields[at], &values[at])?;
+    values[at] = fill(console, source, &fields[at], &values[at])?;
     Ok(false)
 }
 
 /// Asks for one field. Null means that it is left out.
 fn fill(
     console: &mut dyn Console,
-    asker: &Asker,
+    source: &PromptSource,
     field: &Field,
     start: &Value,
 ) -> Result<Value, PromptError> {
@@ -103,12 +107,23 @@ fn fill(
     if let Some(description) = field.description() {
         quote(console, description)?;
     }
-    let mut prompt = prompt(asker, field.label(), hint(field));
+    let mut prompt = prompt(source.clone(), field.label(), hint(field));
     prompt.is_multiline = matches!(field.kind(), FieldKind::String { format: None, .. });
     match field.kind() {
         FieldKind::String { .. } => {
-            let start = start.as_str().unwrap_or_default();
-            write(console, &prompt, field, start, &|text| Ok(text.into()))
+            let start = match start.as_str() {
+                Some("") => TYPED_EMPTY,
+                start => start.unwrap_or_default(),
+            };
+            let read = |text: &str| match text {
+                // The limits of the field explain more, if it has any.
+                "" => Err(field
+                    .check(&"".into())
+                    .map_or_else(Into::into, |()| InvalidInput::EmptyText)),
+                TYPED_EMPTY => Ok("".into()),
+                text => Ok(text.into()),
+            };
+            write(console, &prompt, field, start, &read)
         }
         FieldKind::Number { integer, .. } => {
             let start = match start {
@@ -240,6 +255,7 @@ fn display(field: &Field, value: &Value) -> (Style, String) {
             let values: Vec<String> = values.iter().map(one).collect();
             (VALUE, values.join(", "))
         }
+        Value::String(text) if text.is_empty() => (DIM, EMPTY.to_owned()),
         value => (VALUE, one(value)),
     }
 }

@@ -7,7 +7,8 @@ mod line_editor;
 
 use super::asker::{CANCEL, DECLINE};
 use super::console::{
-    Console, InputPrompt, POLL, PromptError, Validate, Withdrawal, check_boxes, flush_input,
+    Console, InputPrompt, POLL, PromptError, PromptSource, Validate, Withdrawal, check_boxes,
+    flush_input,
 };
 use super::display_text::{StyledLine, clipped, wrapped};
 use crate::style::{BOLD, DIM, INVALID, MARK};
@@ -105,7 +106,12 @@ impl InteractiveConsole {
             .map(|line| StyledLine::styled(INVALID, format!("  ! {line}")))
             .collect();
         foot.extend(asked_by(prompt, columns));
-        let help = format!("  esc: decline or cancel · {keys}");
+        let escape = match prompt.source {
+            PromptSource::Server(_) => "esc: decline or cancel · ",
+            PromptSource::Arguments(_) => "esc: back to the menu · ",
+            PromptSource::Menu => "",
+        };
+        let help = format!("  {escape}{keys}");
         foot.push(StyledLine::styled(DIM, clipped(&help, columns)));
         let room = rows.saturating_sub(lines.len() + foot.len()).max(1);
         let (body, cursor) = body(columns, room);
@@ -186,8 +192,13 @@ impl InteractiveConsole {
         }
     }
 
-    /// Asks whether to decline or cancel. Returns if the user continues.
-    fn confirm_leaving(&mut self, prompt: &InputPrompt) -> Result<(), PromptError> {
+    /// Leaves a prompt of this program, or asks whether to decline or cancel. Returns if the user continues.
+    fn leave(&mut self, prompt: &InputPrompt) -> Result<(), PromptError> {
+        match prompt.source {
+            PromptSource::Server(_) => {}
+            PromptSource::Arguments(_) => return Err(PromptError::Cancelled),
+            PromptSource::Menu => return Ok(()),
+        }
         let menu = InputPrompt {
             label: format!("Leave this question? ({})", prompt.label),
             hint: String::new(),
@@ -225,7 +236,7 @@ impl Console for InteractiveConsole {
         loop {
             match self.select(prompt, choices, &mut at)? {
                 Some(chosen) => return Ok(chosen),
-                None => self.confirm_leaving(prompt)?,
+                None => self.leave(prompt)?,
             }
         }
     }
@@ -247,7 +258,7 @@ impl Console for InteractiveConsole {
                     Ok(()) => return Ok(ticked),
                     Err(why) => error = Some(why.to_string()),
                 },
-                KeyCode::Esc => self.confirm_leaving(prompt)?,
+                KeyCode::Esc => self.leave(prompt)?,
                 KeyCode::Char(' ') => {
                     let at = at.unwrap_or_default();
                     ticked[at] = !ticked[at];
@@ -289,7 +300,7 @@ impl Console for InteractiveConsole {
                         Err(why) => error = Some(why.to_string()),
                     }
                 }
-                InputEvent::Key(KeyCode::Esc, _) => self.confirm_leaving(prompt)?,
+                InputEvent::Key(KeyCode::Esc, _) => self.leave(prompt)?,
                 InputEvent::Key(code, modifiers) => {
                     if edit.press(code, modifiers) {
                         error = None;
@@ -322,8 +333,11 @@ fn head(prompt: &InputPrompt, columns: usize) -> Vec<StyledLine> {
 
 /// The address of the server, shortened if it takes many lines.
 fn asked_by(prompt: &InputPrompt, columns: usize) -> Vec<StyledLine> {
+    let PromptSource::Server(address) = &prompt.source else {
+        return Vec::new();
+    };
     let columns = columns.saturating_sub(4);
-    let mut lines = wrapped(&format!("asked by {}", prompt.asker), columns);
+    let mut lines = wrapped(&format!("asked by {address}"), columns);
     if lines.len() > MAX_ASKER {
         let rest = lines.split_off(MAX_ASKER - 1).concat();
         lines.push(clipped(&rest, columns));

@@ -1,8 +1,8 @@
 //! A line-based console, for terminals that cannot move their cursor.
 
 use super::console::{
-    Console, InputPrompt, InvalidInput, POLL, PromptError, Validate, Withdrawal, check_boxes,
-    flush_input,
+    Console, InputPrompt, InvalidInput, POLL, PromptError, PromptSource, Validate, Withdrawal,
+    check_boxes, flush_input,
 };
 use super::display_text::{StyledLine, one_line};
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ const COLUMNS: usize = 80;
 
 const DECLINE: &str = ":decline";
 const CANCEL: &str = ":cancel";
-/// An empty text, or no choices.
+/// No text, or no choices.
 const NOTHING: &str = ":nothing";
 
 pub(super) struct PlainConsole {
@@ -43,19 +43,29 @@ impl PlainConsole {
         if !prompt.hint.is_empty() {
             label = format!("{label} ({})", prompt.hint);
         }
-        print(&format!("{label}\n  asked by {}", prompt.asker))?;
+        let leaving = match &prompt.source {
+            PromptSource::Server(address) => {
+                label = format!("{label}\n  asked by {address}");
+                format!(", or {DECLINE}, {CANCEL}")
+            }
+            PromptSource::Arguments(_) => format!(", or {CANCEL} to go back to the menu"),
+            PromptSource::Menu => String::new(),
+        };
+        print(&label)?;
         for (i, choice) in choices.iter().enumerate() {
             print(&format!("  {}. {choice}", i + 1))?;
         }
         loop {
-            print(&format!("  {how}, or {DECLINE}, {CANCEL}"))?;
+            print(&format!("  {how}{leaving}"))?;
             write!(stderr(), "> ")?;
             stderr().flush()?;
             let answer = self.line()?;
-            match answer.as_str() {
-                DECLINE => return Err(PromptError::Declined),
-                CANCEL => return Err(PromptError::Cancelled),
-                answer => match read(answer) {
+            match (answer.as_str(), &prompt.source) {
+                (DECLINE, PromptSource::Server(_)) => return Err(PromptError::Declined),
+                (CANCEL, PromptSource::Server(_) | PromptSource::Arguments(_)) => {
+                    return Err(PromptError::Cancelled);
+                }
+                (answer, _) => match read(answer) {
                     Ok(answer) => return Ok(answer),
                     Err(why) => print(&format!("  ! {why}"))?,
                 },
@@ -134,7 +144,7 @@ impl Console for PlainConsole {
         let how = match start {
             "" => "one line".to_owned(),
             start => format!(
-                "one line; empty for {:?}, {NOTHING} for an empty text",
+                "one line; empty for {:?}, {NOTHING} for no text",
                 one_line(start)
             ),
         };

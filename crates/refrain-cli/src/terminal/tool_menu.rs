@@ -1,12 +1,11 @@
 //! A menu of tools, and prompts for the arguments of one.
 
 use super::asker::{hanging, prompt};
-use super::console::{Console, InvalidInput, PromptError};
+use super::console::{Console, InvalidInput, PromptError, PromptSource};
 use super::display_text::one_line;
 use super::{Terminal, form};
 use crate::style::BOLD;
-use refrain_client::Asker;
-use refrain_client::wire::{CallKind, Form, ToolInfo};
+use refrain_client::wire::{Form, ToolInfo};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use std::io;
@@ -15,13 +14,12 @@ impl Terminal {
     /// Lets the user choose a tool, and returns its index. None if the user left the menu.
     pub(crate) async fn pick_tool(
         &self,
-        address: &str,
         tools: &[ToolInfo],
         start: usize,
     ) -> io::Result<Option<usize>> {
         let labels: Vec<String> = tools.iter().map(label).collect();
         let prompt = prompt(
-            &asker(address, ""),
+            PromptSource::Menu,
             "Which tool shall I call?",
             "Ctrl-C stops the server",
         );
@@ -35,14 +33,15 @@ impl Terminal {
         address: &str,
         tool: &ToolInfo,
     ) -> io::Result<Option<Map<String, Value>>> {
-        let asker = asker(address, &tool.name);
+        let source = PromptSource::Arguments(one_line(address));
+        let name = one_line(&tool.name);
         let form = to_raw_value(&tool.input_schema).map(|schema| Form::parse(&schema));
         let ask = move |console: &mut dyn Console| {
-            hanging(console, "Arguments of ", BOLD, &one_line(&asker.target))?;
+            hanging(console, "Arguments of ", BOLD, &name)?;
             match form {
-                Ok(Ok(form)) => form::fill_all(console, &asker, &form),
+                Ok(Ok(form)) => form::fill_all(console, &source, &form),
                 // Nested values and lists are typed as JSON.
-                _ => json_object(console, &asker),
+                _ => json_object(console, source),
             }
         };
         match takes_arguments(tool) {
@@ -57,15 +56,6 @@ fn takes_arguments(tool: &ToolInfo) -> bool {
     properties.is_some_and(|properties| !properties.is_empty())
 }
 
-fn asker(address: &str, tool: &str) -> Asker {
-    Asker {
-        server: None,
-        address: address.to_owned(),
-        kind: CallKind::Tool,
-        target: tool.to_owned(),
-    }
-}
-
 fn label(tool: &ToolInfo) -> String {
     let about = tool.description.as_deref().unwrap_or_default();
     let about = about.lines().next().unwrap_or_default();
@@ -74,9 +64,9 @@ fn label(tool: &ToolInfo) -> String {
 
 fn json_object(
     console: &mut dyn Console,
-    asker: &Asker,
+    source: PromptSource,
 ) -> Result<Map<String, Value>, PromptError> {
-    let prompt = prompt(asker, "Arguments", "a JSON object");
+    let prompt = prompt(source, "Arguments", "a JSON object");
     let validate = |text: &str| match serde_json::from_str::<Map<String, Value>>(text) {
         Ok(_) => Ok(()),
         Err(error) => Err(InvalidInput::NotAnObject(error)),

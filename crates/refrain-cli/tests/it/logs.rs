@@ -249,3 +249,17 @@ async fn output_of_a_backend_is_logged_at_a_limited_rate() {
         assert!(logged < 5 * limit, "{event}: {logged}");
     }
 }
+
+#[tokio::test]
+async fn serving_the_demo_in_the_crate_of_another_server_is_logged() {
+    let files = Files::new();
+    let manifest = "[package]\nname = \"mine\"\n[dependencies]\nrefrain-app = \"0.1\"\n";
+    for (manifest, is_logged) in [(manifest, true), ("[workspace]\n", false)] {
+        files.write("Cargo.toml", manifest);
+        let serve = Serve::new().in_directory(&files.path(""));
+        let mut server = serve.start().await;
+        server.stop().await;
+        let log = server.log.text();
+        assert_eq!(log.contains("cargo run -- serve"), is_logged, "{log}");
+    }
+}

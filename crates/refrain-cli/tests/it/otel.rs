@@ -261,3 +261,25 @@ async fn export_is_controlled_by_the_standard_variables() {
         assert!(error.contains(hint) && error.contains(name), "{error}");
     }
 }
+
+#[tokio::test]
+async fn malformed_endpoint_of_the_collector_is_a_start_error() {
+    for name in [
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    ] {
+        for value in [
+            "localhost:4318",
+            "http://",
+            "ftp://me:secret@collector",
+            "/v1",
+        ] {
+            let error = Serve::new().env(name, value).fails().await;
+            let expected = format!(
+                "error: invalid ${name}: expected an http:// or https:// URL\n\
+                 hint: set the URL of a collector, such as http://localhost:4318\n"
+            );
+            assert_eq!(error, expected, "{value}");
+        }
+    }
+}

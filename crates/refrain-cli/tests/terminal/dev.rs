@@ -31,15 +31,28 @@ fn tools_are_called_from_a_menu_while_the_crate_changes() {
         env!("CARGO_BIN_EXE_refrain")
     );
     let screen = Screen::start(100, 60, &program);
-    screen.sees("? Which tool shall I call?");
+    let seen = screen.sees("? Which tool shall I call?");
+    assert!(
+        !seen.contains("asked by") && !seen.contains("esc:"),
+        "{seen}"
+    );
+    screen.press(&["Escape"]);
     screen.types("get_weather");
     screen.sees("> get_weather  ");
     screen.press(&["Enter"]);
-    // The arguments of the tool.
+    // The arguments of the tool, which no server asks for.
+    let seen = screen.sees("? location");
+    assert!(!seen.contains("asked by"), "{seen}");
+    screen.sees("esc: back to the menu");
+    screen.press(&["Escape"]);
+    screen.sees("? Which tool shall I call?");
+    screen.press(&["Enter"]);
     screen.sees("? location");
     screen.types("Oslo");
     screen.press(&["Enter"]);
-    screen.sees("? Send it?");
+    let seen = screen.sees("? Send it?");
+    assert!(seen.contains("    Back to the menu"), "{seen}");
+    assert!(!seen.contains("Decline"), "{seen}");
     screen.press(&["Enter"]);
     // The question of the tool.
     screen.sees("Please provide your GitHub username");

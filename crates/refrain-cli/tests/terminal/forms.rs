@@ -1,7 +1,8 @@
 //! Forms: filled in, corrected, reviewed, changed, declined and cancelled.
 
 use crate::asking::Asking;
-use crate::call;
+use crate::screen::Screen;
+use crate::{call, command};
 
 #[test]
 fn form_is_filled_in_reviewed_and_sent() {
@@ -121,6 +122,32 @@ fn invalid_input_is_reported_at_once() {
     assert!(history.contains(
         r#"got {"name":"Ada","email":"ada@example.com","day":"2027-02-28","guests":1,"outside":false,"extras":["cake","candles"],"note":"none"}"#
     ), "{history}");
+}
+
+#[test]
+fn empty_text_of_a_required_field_must_be_typed() {
+    let server = Asking::start();
+    for terminal in ["", "TERM=dumb "] {
+        let program = format!("{terminal}{}", command(&server, "both", "{}"));
+        let screen = Screen::start(80, 40, &program);
+        screen.sees("? first");
+        screen.press(&["Enter"]);
+        screen.sees("! is required; type \"\" to send an empty text");
+        screen.types("\"\"");
+        screen.press(&["Enter"]);
+        screen.sees("first  (empty)");
+        screen.press(&["Enter"]);
+        screen.sees("? second");
+        screen.types("two");
+        screen.press(&["Enter"]);
+        screen.sees("second  two");
+        screen.press(&["Enter"]);
+        let history = screen.ends(0).replace('\n', "");
+        assert!(
+            history.contains(r#"got {"first":""} and {"second":"two"}"#),
+            "{history}"
+        );
+    }
 }
 
 #[test]

@@ -87,15 +87,24 @@ impl ServerCard {
         self
     }
 
+    /// Checks the name and the URL, as [`ServerBuilder::build`](crate::ServerBuilder::build) does.
+    pub fn check(&self) -> Result<(), ServerCardError> {
+        let form = Regex::new("^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$").expect("the regex is valid");
+        if self.name.len() > 200 || !form.is_match(&self.name) {
+            return Err(ServerCardError::Name);
+        }
+        if let Some(url) = &self.url {
+            SafeUrl::parse(url)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn publish(
         self,
         info: &Implementation,
         resource: Option<&str>,
     ) -> Result<PublishedCard, BuildError> {
-        let form = Regex::new("^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$").expect("the regex is valid");
-        if self.name.len() > 200 || !form.is_match(&self.name) {
-            return Err(ServerCardError::Name.into());
-        }
+        self.check()?;
         let fits = |text: &str| (1..=100).contains(&text.chars().count());
         if !info.description.as_deref().is_some_and(fits) {
             return Err(ServerCardError::Description.into());

@@ -405,6 +405,35 @@ async fn wrong_usage_names_the_missing_argument() {
     assert!(help.out.contains("130  interrupted"), "{help:?}");
 }
 
+#[tokio::test]
+async fn name_in_place_of_the_url_is_reported_with_the_whole_command() {
+    let url = "http://127.0.0.1:8080/mcp";
+    for (args, first, command) in [
+        (&["call", "hello"][..], "hello", "call URL hello"),
+        (
+            &["call", "hello", "name=Ada L"],
+            "hello",
+            "call URL hello 'name=Ada L'",
+        ),
+        (&["prompt", "greet"], "greet", "prompt URL greet"),
+        (&["read", "notes://1"], "notes://1", "read URL notes://1"),
+    ] {
+        let error = format!(
+            "error: the first argument must be the server's URL, not {first:?}\n\
+             hint: pass the URL before it, as in `refrain {}`\n",
+            command.replace("URL", url)
+        );
+        let output = run(args).await;
+        assert_eq!((output.code, output.err), (2, error), "{args:?}");
+    }
+    // An address without its scheme is not a name.
+    for address in ["localhost:8080/mcp", "127.0.0.1/mcp", "mcp.example.com"] {
+        let output = run(["call", address, "hello"]).await;
+        let hint = format!("did you mean http://{address}?");
+        assert_says(&output, 2, &[&hint]);
+    }
+}
+
 /// A URL with `--stdio` is rejected, so the usage must not show one.
 #[tokio::test]
 async fn usage_shows_the_url_and_stdio_apart() {

@@ -142,6 +142,25 @@ async fn server_info_is_printed_as_sent() {
 }
 
 #[tokio::test]
+async fn discover_prints_all_reported_revisions() {
+    let sent = json!({"supportedVersions": ["2026-07-28", "2025-11-25", "2025-06-18"], "capabilities": {}, "resultType": "complete"});
+    let server = FakeServer::start_raw(move |_| Respond::Result(sent.clone())).await;
+    let output = run(["discover", &server.url()]).await;
+    let line = "supports      2026-07-28, 2025-11-25, 2025-06-18\n";
+    assert!(output.out.contains(line), "{output:?}");
+    // A server that supports legacy revisions, but does not report them.
+    let instance = Serve::new().start().await;
+    let output = run(["discover", &instance.url()]).await;
+    let line = "supports      2026-07-28 (legacy revisions are usually not reported; --dialect 2025-11-25 tests one)\n";
+    assert!(output.out.contains(line), "{output:?}");
+    let tested = run(["discover", &instance.url(), "--dialect", "2025-11-25"]).await;
+    assert!(
+        tested.out.contains("revision      2025-11-25\n"),
+        "{tested:?}"
+    );
+}
+
+#[tokio::test]
 async fn server_without_prompts_lists_none() {
     let instance = Serve::new().start().await;
     for what in ["prompts", "resources"] {
