@@ -351,7 +351,7 @@ impl Snapshot {
     pub fn encode(&self, claims: &Claims<'_>, prefix: &[u8], spare: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(prefix.len() + self.size_hint() + spare);
         bytes.extend_from_slice(prefix);
-        postcard::to_extend(&self.wire(claims), bytes)
+        postcard::to_extend(&self.to_wire(claims), bytes)
             .expect("a journal can be encoded into a vector")
     }
 
@@ -360,7 +360,7 @@ impl Snapshot {
         if self.size_hint() > out.len() {
             return None;
         }
-        let written = postcard::to_slice(&self.wire(claims), out).ok()?;
+        let written = postcard::to_slice(&self.to_wire(claims), out).ok()?;
         Some(written.len())
     }
 
@@ -371,7 +371,7 @@ impl Snapshot {
         128 + sizes.sum::<usize>()
     }
 
-    fn wire<'a>(&'a self, claims: &Claims<'a>) -> (Header<'a>, &'a Journal) {
+    fn to_wire<'a>(&'a self, claims: &Claims<'a>) -> (Header<'a>, &'a Journal) {
         let Claims {
             issued,
             expires,

@@ -107,8 +107,8 @@ impl Future for CancelledFuture<'_> {
         if state.ended {
             return Poll::Ready(());
         }
-        if !state.cancelled.iter().any(|w| w.will_wake(task.waker())) {
-            state.cancelled.push(task.waker().clone());
+        if !state.cancel_wakers.iter().any(|w| w.will_wake(task.waker())) {
+            state.cancel_wakers.push(task.waker().clone());
         }
         Poll::Pending
     }

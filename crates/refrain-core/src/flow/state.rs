@@ -52,12 +52,12 @@ pub(crate) struct FlowState {
     /// Whether a checkpoint lets other tasks of the thread run.
     pub(crate) yielding: bool,
     pub(crate) stats: Stats,
-    /// Counts the progress of operations.
-    pub(crate) moves: u64,
-    /// Tasks that wait for the end of the round.
-    pub(crate) cancelled: Vec<Waker>,
+    /// Changes whenever an operation makes progress.
+    pub(crate) progress_count: u64,
+    /// Wakers of tasks that await [`Cx::cancelled`](crate::Cx::cancelled).
+    pub(crate) cancel_wakers: Vec<Waker>,
     /// Polls of operations left before the simulated crash of a test.
-    pub(crate) fuse: Option<u32>,
+    pub(crate) polls_before_crash: Option<u32>,
     pub(crate) crashed: bool,
     /// The deadline of the flow, in seconds since 1970.
     pub(crate) deadline: u64,
@@ -296,15 +296,15 @@ impl FlowState {
         if matches!(slot.phase, Phase::Running(_)) {
             self.running -= 1;
         }
-        self.moves += 1;
+        self.progress_count += 1;
         Some(slot)
     }
 
     /// Counts one poll of an operation, and returns whether the operation may continue.
     fn count_poll(&mut self) -> bool {
-        if let Some(fuse) = &mut self.fuse {
-            match fuse.checked_sub(1) {
-                Some(left) => *fuse = left,
+        if let Some(polls) = &mut self.polls_before_crash {
+            match polls.checked_sub(1) {
+                Some(left) => *polls = left,
                 None => self.crashed = true,
             }
         }
@@ -317,7 +317,7 @@ impl FlowState {
             slot.phase = phase;
             slot.set_poller(poller);
         }
-        self.moves += 1;
+        self.progress_count += 1;
     }
 
     /// The entry of an operation without a schema.
@@ -353,7 +353,7 @@ impl FlowState {
             return None;
         }
         self.journal.entries.push(entry);
-        self.moves += 1;
+        self.progress_count += 1;
         Some(self.journal.entries.len() - 1)
     }
 
@@ -399,7 +399,7 @@ impl FlowState {
                 self.final_status = None;
             }
         }
-        self.moves += 1;
+        self.progress_count += 1;
         while self
             .journal
             .entries
