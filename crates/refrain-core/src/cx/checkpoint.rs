@@ -107,7 +107,11 @@ impl Future for CancelledFuture<'_> {
         if state.ended {
             return Poll::Ready(());
         }
-        if !state.cancel_wakers.iter().any(|w| w.will_wake(task.waker())) {
+        if !state
+            .cancel_wakers
+            .iter()
+            .any(|w| w.will_wake(task.waker()))
+        {
             state.cancel_wakers.push(task.waker().clone());
         }
         Poll::Pending
