@@ -181,7 +181,7 @@ fn is_answered<T>(outcome: &Result<T, client::Error>) -> bool {
 }
 
 /// The result object of a backend.
-fn members(backend: &Backend, result: Value) -> Result<Map<String, Value>> {
+fn into_members(backend: &Backend, result: Value) -> Result<Map<String, Value>> {
     match result {
         Value::Object(members) => Ok(members),
         _ => Err(Error::msg(format!(
@@ -215,11 +215,11 @@ fn call_error(backend: &Backend, error: &client::Error) -> Error {
     };
     let may_have_run = error.is_outcome_unknown();
     limited_event!(WARN, backend = name, may_have_run, %error, "backend call failed");
-    let next = match may_have_run {
+    let advice = match may_have_run {
         true => "; it may have been executed, so check before you repeat it",
         false => "",
     };
-    Error::msg(format!("backend {name}: {why}{next}"))
+    Error::msg(format!("backend {name}: {why}{advice}"))
 }
 
 /// The error of a call without a connection.

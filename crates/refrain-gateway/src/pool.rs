@@ -5,7 +5,7 @@
 //! | exclusive: a server on pipes or HTTP+SSE | one call at a time | its asks or logs do not name their call |
 //! | shared: a server on HTTP, unless `exclusive` is set | all calls of one owner | its messages are in the response of their call |
 //!
-//! Invariants: a connection never changes its owner; a prewarmed connection has none until its first call; a connection
+//! Invariants: a connection never changes its owner; a prewarmed connection has no owner until its first call; a connection
 //! whose call was abandoned is closed, unless the backend keeps state for its owner; a connection with state is never closed to make
 //! room for another, and its process is never restarted under the same handle.
 
@@ -17,7 +17,7 @@ mod state;
 pub(crate) use guard::{CallEnd, ConnectionGuard};
 pub(crate) use limits::{ConnectionLimits, ConnectionPermit};
 
-use guard::Held;
+use guard::HeldConnection;
 use limits::ConnectionLimit;
 use state::{ExclusiveConnection, IdlePosition, PoolState, SpareConnection};
 
@@ -79,7 +79,7 @@ pub(crate) struct Pool {
 }
 
 enum Acquisition {
-    Acquired(Held),
+    Acquired(HeldConnection),
     /// Start a connection with this permit.
     Start(ConnectionPermit),
     /// Use the shared connection of the owner.
@@ -132,7 +132,7 @@ impl Pool {
         account: &Principal,
         support: AskSupport,
     ) -> Result<(), AcquireError> {
-        let permit = self.retry(account, || self.permit(account)).await?;
+        let permit = self.retry(account, || self.acquire_permit(account)).await?;
         self.state.lock().busy.push(owner.clone());
         let connection = self.start(ConnectionKey { owner, support }, permit).await?;
         connection.finish();
@@ -145,7 +145,7 @@ impl Pool {
         account: &Principal,
         attempt: impl Fn() -> Option<T>,
     ) -> Result<T, AcquireError> {
-        let waited = self.spec.queue;
+        let waited = self.spec.queue_timeout;
         let deadline = tokio::time::Instant::now() + waited;
         loop {
             let mut freed = pin!(self.limits.freed());
@@ -181,7 +181,7 @@ impl Pool {
         if let Some(at) = state.idle.iter().rposition(fits) {
             let connection = state.idle.remove(at);
             state.busy.push(key.owner.clone());
-            return Some(Acquisition::Acquired(Held::Exclusive(connection)));
+            return Some(Acquisition::Acquired(HeldConnection::Exclusive(connection)));
         }
         if self.keeps_state() && state.busy.contains(&key.owner) {
             return None;
@@ -201,14 +201,14 @@ impl Pool {
             drop(state);
             self.prewarm(key.support);
             let connection = ExclusiveConnection::new(key.clone(), client, permit);
-            return Some(Acquisition::Acquired(Held::Exclusive(connection)));
+            return Some(Acquisition::Acquired(HeldConnection::Exclusive(connection)));
         }
-        // Before the lock is released, so that a concurrent call of the same owner waits.
+        // Added before the lock is released, so that a concurrent call of the same owner waits.
         state.busy.push(key.owner.clone());
         drop(state);
-        // Their permits are free now.
+        // Frees the permits of the exited connections.
         drop(exited);
-        let permit = self.permit(account);
+        let permit = self.acquire_permit(account);
         if permit.is_none() {
             self.state.lock().free(&key.owner);
         }
@@ -222,7 +222,7 @@ impl Pool {
 
     /// A permit for a new connection. If a limit is reached, closes the connection that was idle longest among those that
     /// count for this limit.
-    fn permit(self: &Arc<Self>, account: &Principal) -> Option<ConnectionPermit> {
+    fn acquire_permit(self: &Arc<Self>, account: &Principal) -> Option<ConnectionPermit> {
         loop {
             let reached = match self.limits.try_acquire(&self.spec, Some(account)) {
                 Ok(permit) => return Some(permit),
@@ -235,7 +235,11 @@ impl Pool {
                 ConnectionLimit::Total => (self.limits.pools(), None),
             };
             let idle = pools.iter().filter_map(|pool| {
-                let since = pool.state.lock().oldest(pool.keeps_state(), account)?.0;
+                let since = pool
+                    .state
+                    .lock()
+                    .longest_idle(pool.keeps_state(), account)?
+                    .0;
                 Some((since, pool))
             });
             let (_, pool) = idle.min_by_key(|(since, _)| *since)?;
@@ -246,7 +250,7 @@ impl Pool {
     /// Closes the connection that was idle longest, of this account or of any.
     fn evict(&self, account: Option<&Principal>) {
         let mut state = self.state.lock();
-        let Some((_, idle)) = state.oldest(self.keeps_state(), account) else {
+        let Some((_, idle)) = state.longest_idle(self.keeps_state(), account) else {
             return;
         };
         match idle {
@@ -287,7 +291,7 @@ impl Pool {
         self.prewarm(key.support);
         Ok(ConnectionGuard::new(
             self.clone(),
-            Held::Exclusive(ExclusiveConnection::new(key, client, permit)),
+            HeldConnection::Exclusive(ExclusiveConnection::new(key, client, permit)),
         ))
     }
 
@@ -299,7 +303,7 @@ impl Pool {
         let mut state = self.state.lock();
         let spare = state.spare.iter().map(|spare| spare.support);
         let all = spare.chain(state.spares_starting.iter().copied());
-        let count = all.filter(|it| *it == support).count();
+        let count = all.filter(|spare| *spare == support).count();
         if state.is_closed || count >= self.spec.prewarm {
             return;
         }
@@ -312,7 +316,11 @@ impl Pool {
         tokio::spawn(async move {
             let started = pool.connector.connect(support).await;
             let mut state = pool.state.lock();
-            if let Some(at) = state.spares_starting.iter().position(|it| *it == support) {
+            if let Some(at) = state
+                .spares_starting
+                .iter()
+                .position(|starting| *starting == support)
+            {
                 state.spares_starting.swap_remove(at);
             }
             drop(state);
@@ -343,10 +351,10 @@ impl Pool {
         self.limits.notify();
     }
 
-    fn release(&self, held: Held, end: CallEnd) {
+    fn release(&self, held: HeldConnection, end: CallEnd) {
         match held {
-            Held::Shared(connection) => self.release_shared(&connection, end),
-            Held::Exclusive(mut connection) => {
+            HeldConnection::Shared(connection) => self.release_shared(&connection, end),
+            HeldConnection::Exclusive(mut connection) => {
                 connection.calls += 1;
                 connection.idle_since = Instant::now();
                 let is_finished = end == CallEnd::Finished;
@@ -372,7 +380,7 @@ impl Pool {
 
     /// Closes connections that were idle for too long.
     pub(crate) fn close_idle(&self) {
-        let idle = self.spec.idle;
+        let idle = self.spec.idle_timeout;
         let mut state = self.state.lock();
         let expired: Vec<ExclusiveConnection> = state
             .idle
@@ -390,7 +398,7 @@ impl Pool {
         self.limits.close(client, Some(permit));
     }
 
-    /// Closes all idle connections and waits for that. Connections in use are closed when their calls end.
+    /// Closes all idle connections, and waits until they are closed. Connections in use are closed when their calls end.
     pub(crate) async fn close(&self) {
         let clients = self.take_all();
         self.limits.notify();

@@ -1,4 +1,4 @@
-//! The connections of a pool, and which of them to close first.
+//! The connections of a pool, and the choice of the one to close.
 
 use super::limits::ConnectionPermit;
 use super::shared::SharedConnection;
@@ -65,8 +65,8 @@ impl PoolState {
         self.idle.extract_if(.., has_exited).collect()
     }
 
-    /// The connection that may be closed first, and since when it is idle.
-    pub(super) fn oldest(
+    /// The connection that was idle longest and may be closed, and since when it is idle.
+    pub(super) fn longest_idle(
         &self,
         keeps_state: bool,
         account: Option<&Principal>,
