@@ -1,4 +1,4 @@
-//! Plain calls with a question, which need no database.
+//! Plain calls with an ask, which need no database.
 
 use crate::client::accept;
 use crate::error::CrashError;
@@ -16,13 +16,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Asks for a number and returns it.
 #[tool]
-async fn plain(cx: Cx) -> Result<String> {
+pub(crate) async fn plain(cx: Cx) -> Result<String> {
     let answer: NumberAnswer = cx.elicit("number", "a number").await?;
     Ok(answer.number.to_string())
-}
-
-pub(crate) fn tool() -> Tool {
-    plain()
 }
 
 impl CrashRun {

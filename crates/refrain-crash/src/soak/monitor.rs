@@ -18,9 +18,9 @@ const WARM_UP: f64 = 300.0;
 /// The longest part of a run over which the median of the memory is taken.
 const WINDOW: f64 = 120.0;
 /// The permitted growth of the memory in long runs.
-const GROWTH: f64 = 0.10;
-/// In shorter runs the allocator still warms up.
-const SHORT_GROWTH: f64 = 0.15;
+const MAX_GROWTH: f64 = 0.10;
+/// The same in shorter runs, in which the allocator still warms up.
+const SHORT_MAX_GROWTH: f64 = 0.15;
 /// Connections of the store's pool open on demand: up to 12, each with three files in SQLite.
 const STORE_FILES: usize = 36;
 const STORE_SOCKETS: usize = 12;
@@ -93,8 +93,10 @@ pub(super) fn memory(samples: &[Sample], seconds: u32) -> Option<Memory> {
     let (warm_up, window) = (WARM_UP.min(seconds / 3.0), WINDOW.min(seconds / 3.0));
     let median = |from: f64| {
         let range = from..from + window;
-        let samples = samples.iter().filter(|it| range.contains(&it.second));
-        let mut values: Vec<u64> = samples.map(|it| it.resident_kib).collect();
+        let samples = samples
+            .iter()
+            .filter(|sample| range.contains(&sample.second));
+        let mut values: Vec<u64> = samples.map(|sample| sample.resident_kib).collect();
         values.sort_unstable();
         values.get(values.len() / 2).copied()
     };
@@ -102,8 +104,8 @@ pub(super) fn memory(samples: &[Sample], seconds: u32) -> Option<Memory> {
         warm_kib: median(warm_up)?,
         end_kib: median(seconds - window)?,
         allowed_growth: match warm_up < WARM_UP {
-            true => SHORT_GROWTH,
-            false => GROWTH,
+            true => SHORT_MAX_GROWTH,
+            false => MAX_GROWTH,
         },
     })
 }
@@ -209,7 +211,7 @@ impl Monitor {
                 before.tokio_tasks + POOL_TASKS,
                 after.tokio_tasks,
             ),
-            // The request of the sample itself.
+            // Includes the request of the sample itself.
             ("running calls", before.calls_running, after.calls_running),
             ("live calls", 0, after.live_calls),
             ("subscriptions", 0, after.subscriptions),

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// The number of faults that the table shows.
-const SHOWN: usize = 20;
+const MAX_SHOWN: usize = 20;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct SoakReport {
@@ -64,16 +64,20 @@ impl SoakReport {
         for (name, value) in self.rows() {
             let _ = writeln!(table, "{name:<31} {value}");
         }
-        for fault in self.faults.iter().take(SHOWN) {
+        for fault in self.faults.iter().take(MAX_SHOWN) {
             let _ = writeln!(table, "fault: {fault}");
         }
         table
     }
 
     fn rows(&self) -> Vec<(&'static str, String)> {
-        let of = |counts: &BTreeMap<CallHome, u64>, home| counts.get(&home).copied().unwrap_or(0);
+        let count =
+            |counts: &BTreeMap<CallHome, u64>, home| counts.get(&home).copied().unwrap_or(0);
         let home = |home| {
-            let (completed, lost) = (of(&self.calls.completed, home), of(&self.calls.lost, home));
+            let (completed, lost) = (
+                count(&self.calls.completed, home),
+                count(&self.calls.lost, home),
+            );
             format!("{completed} completed, {lost} lost")
         };
         let mib = |kib: u64| kib as f64 / 1024.0;
