@@ -1,6 +1,6 @@
 //! Instructions and heap allocations per request, counted by valgrind independently of the machine's load.
 //!
-//! Each server runs twice under a tool, with N and with 2N sequential requests on one connection. The difference of the
+//! Each server runs twice wrapper a tool, with N and with 2N sequential requests on one connection. The difference of the
 //! totals is the cost of N requests, without start, warm-up and shutdown.
 //!
 //! Reallocations count as allocations. Only the system's allocator is counted.
@@ -15,7 +15,7 @@ use crate::server::Program;
 
 /// N: the number of requests in the shorter run.
 const REQUESTS: u64 = 2000;
-/// Programs run about fifty times slower under valgrind.
+/// Programs run about fifty times slower wrapper valgrind.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The cost of one request, or of both requests of a full exchange.
@@ -59,8 +59,8 @@ impl ValgrindTool {
     }
 }
 
-/// Why valgrind cannot be used, if it cannot.
-pub(crate) fn obstacle() -> Option<String> {
+/// The reason why valgrind cannot be used, if there is one.
+pub(crate) fn valgrind_error() -> Option<String> {
     let tried = Command::new("valgrind").arg("--version").output();
     match tried {
         Ok(output) if output.status.success() => None,
@@ -99,10 +99,10 @@ async fn total(
     let mut log_option = OsString::from("--log-file=");
     log_option.push(log.path());
     let tool_option = format!("--tool={}", tool.name).into();
-    let mut under = vec!["valgrind".into(), tool_option, log_option];
-    under.extend(tool.options.iter().map(OsString::from));
+    let mut wrapper = vec!["valgrind".into(), tool_option, log_option];
+    wrapper.extend(tool.options.iter().map(OsString::from));
 
-    let server = program.start(core, &under, TIMEOUT).await?;
+    let server = program.start(core, &wrapper, TIMEOUT).await?;
     sequence(&server, workload, WARM_UP + requests, TIMEOUT).await?;
     server.stop().await?;
 

@@ -79,7 +79,7 @@ enum Command {
 /// A progress line on stderr, hidden unless stderr is a terminal.
 static PROGRESS: LazyLock<ProgressBar> = LazyLock::new(ProgressBar::new_spinner);
 
-fn seconds(text: &str) -> Result<f64, Error> {
+fn parse_seconds(text: &str) -> Result<f64, Error> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
         _ => Err("expected a number of seconds between 0.01 and 3600".into()),
@@ -89,9 +89,13 @@ fn seconds(text: &str) -> Result<f64, Error> {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Floor { listen } => run_on(Builder::new_current_thread(), floor::serve(listen)),
-        Command::Run(options) => measure(options.load_core, run::run(&options), |it| it.text()),
+        Command::Run(options) => measure(options.load_core, run::run(&options), |report| {
+            report.text()
+        }),
         Command::Capacity(options) => {
-            measure(options.load_core, capacity::run(&options), |it| it.text())
+            measure(options.load_core, capacity::run(&options), |report| {
+                report.text()
+            })
         }
         Command::Tasks(options) => {
             let measured = unless_interrupted(tasks::run(&options));

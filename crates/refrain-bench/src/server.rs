@@ -1,4 +1,4 @@
-//! The servers under test: child processes that are pinned to a core and killed on drop.
+//! The servers wrapper test: child processes that are pinned to a core and killed on drop.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -15,9 +15,9 @@ use crate::error::{Error, failed};
 use crate::machine::on_core;
 
 /// Clock ticks per second in /proc.
-const TICKS: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 /// The number of log lines in an error.
-const TAIL: usize = 20;
+const LOG_TAIL: usize = 20;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
@@ -66,15 +66,15 @@ impl Program {
         })
     }
 
-    /// Starts the server on a free port and waits until it prints its URL. `under` is a program with its arguments that
-    /// runs the server, or empty; `time_limit` limits the start and the stop.
+    /// Starts the server on a free port and waits until it prints its URL. `wrapper` is a program with its arguments that
+    /// runs the server, such as valgrind, or empty; `time_limit` limits the start and the stop.
     pub(crate) async fn start(
         &self,
         core: usize,
-        under: &[OsString],
+        wrapper: &[OsString],
         time_limit: Duration,
     ) -> Result<ServerProcess, Error> {
-        let mut line = under.to_vec();
+        let mut line = wrapper.to_vec();
         line.extend([self.path.clone().into(), self.command.into()]);
         let log = NamedTempFile::new().map_err(failed("create a log"))?;
         let mut command = Command::new(&line[0]);
@@ -92,7 +92,7 @@ impl Program {
         let begun = Instant::now();
         let what = loop {
             if let (Some(address), Some(pid)) =
-                (read(&log).lines().find_map(address_in), child.id())
+                (read_log(&log).lines().find_map(address_in), child.id())
             {
                 return Ok(ServerProcess {
                     name: self.name,
@@ -137,14 +137,14 @@ impl ServerProcess {
     }
 }
 
-fn read(log: &NamedTempFile) -> String {
+fn read_log(log: &NamedTempFile) -> String {
     std::fs::read_to_string(log.path()).unwrap_or_default()
 }
 
 fn failure(server: &'static str, what: &str, log: &NamedTempFile) -> Error {
-    let log = read(log);
+    let log = read_log(log);
     let lines: Vec<&str> = log.lines().collect();
-    let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
+    let tail = lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n");
     format!("{server} {what}; last lines of its log:\n{tail}").into()
 }
 
@@ -158,13 +158,13 @@ fn address_in(line: &str) -> Option<SocketAddr> {
 pub(crate) fn cpu_seconds(pid: u32) -> Result<f64, Error> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let ticks = cpu_ticks(&stat).ok_or("no CPU time in /proc/PID/stat")?;
-    Ok(ticks as f64 / TICKS)
+    Ok(ticks as f64 / TICKS_PER_SECOND)
 }
 
 /// Resident memory of a process in KiB.
 pub(crate) fn resident_kib(pid: u32) -> Result<u64, Error> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    resident(&status).ok_or_else(|| "no VmRSS in /proc/PID/status".into())
+    parse_resident_kib(&status).ok_or_else(|| "no VmRSS in /proc/PID/status".into())
 }
 
 /// utime + stime of a /proc/PID/stat line. The name in it may hold spaces and parentheses.
@@ -176,7 +176,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + kernel)
 }
 
-fn resident(status: &str) -> Option<u64> {
+fn parse_resident_kib(status: &str) -> Option<u64> {
     let mut lines = status.lines();
     let value = lines.find_map(|line| line.strip_prefix("VmRSS:"))?;
     value.trim().strip_suffix(" kB")?.parse().ok()
@@ -209,8 +209,8 @@ mod tests {
     #[test]
     fn resident_memory_is_read() {
         let status = "VmSize:\t 9 kB\nVmRSS:\t    1234 kB\n";
-        assert_eq!(resident(status), Some(1234));
-        assert_eq!(resident("VmSize:\t 9 kB\n"), None);
+        assert_eq!(parse_resident_kib(status), Some(1234));
+        assert_eq!(parse_resident_kib("VmSize:\t 9 kB\n"), None);
     }
 
     #[test]

@@ -50,7 +50,8 @@ async fn added(_cx: Cx) -> Result<&'static str> {
 #[tool(name = "test_trigger_prompt_change")]
 async fn trigger_prompt_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
     let name = "test_added_prompt";
-    let prompt = refrain::server::Prompt::new(name, added).describe("Added and removed at run time.");
+    let prompt =
+        refrain::server::Prompt::new(name, added).describe("Added and removed at run time.");
     let remove = Changes::new().remove_prompt(name);
     toggle(&server, Changes::new().prompt(prompt), remove)
 }

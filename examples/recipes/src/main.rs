@@ -1,5 +1,5 @@
 //! Recipes: one file for each, with its test. Run one with `cargo run -p refrain-recipes -- NAME`, and call it with
-//! `refrain call`. A crate of its own would have `refrain_app::run(server())` as its `main`.
+//! `refrain call`. A separate crate would have `refrain_app::run(server())` as its `main`.
 
 mod approval;
 mod axum_app;
