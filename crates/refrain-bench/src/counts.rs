@@ -1,6 +1,6 @@
 //! Instructions and heap allocations per request, counted by valgrind independently of the machine's load.
 //!
-//! Each server runs twice wrapper a tool, with N and with 2N sequential requests on one connection. The difference of the
+//! Each server runs twice under a tool, with N and with 2N sequential requests on one connection. The difference of the
 //! totals is the cost of N requests, without start, warm-up and shutdown.
 //!
 //! Reallocations count as allocations. Only the system's allocator is counted.
@@ -15,7 +15,7 @@ use crate::server::Program;
 
 /// N: the number of requests in the shorter run.
 const REQUESTS: u64 = 2000;
-/// Programs run about fifty times slower wrapper valgrind.
+/// Programs run about fifty times slower under valgrind.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The cost of one request, or of both requests of a full exchange.

@@ -1,4 +1,4 @@
-//! The servers wrapper test: child processes that are pinned to a core and killed on drop.
+//! The servers under test: child processes that are pinned to a core and killed on drop.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

@@ -403,7 +403,7 @@ impl Cx {
 
     /// Turns the call into a task: the client receives the task id, and the handler continues.
     ///
-    /// The journal progress_count to the server's store, and any instance can continue the task. If the client does not support
+    /// The journal moves to the server's store, and any instance can continue the task. If the client does not support
     /// tasks or the server has no store, this does nothing.
     ///
     /// ```

@@ -234,7 +234,7 @@ impl<'a> Checker<'a> {
         all
     }
 
-    /// Every attempt after the first is causes by the end of the previous lease.
+    /// Every attempt after the first is explained by the end of the previous lease.
     fn check_second_attempts(&mut self, effect: Effect, attempts: &[Attempt<'a>]) {
         for pair in attempts.windows(2) {
             let [first, second] = pair else { continue };

@@ -48,7 +48,7 @@ impl EffectLedger {
         Ok(Self { effects, retries })
     }
 
-    /// Asks for a retry of this attempt, unless `max` were asked for under its key.
+    /// Asks for a retry of this attempt, unless `max` retries were asked for under its key.
     pub(crate) fn retry(&self, attempt: &AttemptRow, max: u8) -> io::Result<bool> {
         for number in 0..max {
             let name = format!("{}-{number}", attempt.idempotency_key);
@@ -59,7 +59,7 @@ impl EffectLedger {
         Ok(false)
     }
 
-    /// Writes the effect, at max once per key.
+    /// Writes the effect, at most once per key.
     pub(crate) fn effect(&self, attempt: &AttemptRow) -> io::Result<()> {
         let row = EffectRow {
             idempotency_key: attempt.idempotency_key.clone(),
