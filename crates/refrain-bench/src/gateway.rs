@@ -157,7 +157,7 @@ pub(crate) async fn run(options: &GatewayBenchOptions) -> Result<GatewayReport, 
         notes.push(fill_pool(client, &call, options.parked, pid).await?);
     }
     if let Some(tool) = &options.asks {
-        notes.push(measure_waiting(client, tool, options.parked, pid).await?);
+        notes.push(park_calls(client, tool, options.parked, pid).await?);
     }
     Ok(GatewayReport {
         rows: rows(&mut targets),
@@ -258,12 +258,8 @@ fn process_tree(root: u32) -> Result<Vec<u32>, Error> {
     let mut found = vec![root];
     let mut next = 0;
     while let Some(&pid) = found.get(next) {
-        found.extend(
-            parents
-                .iter()
-                .filter(|(_, parent)| *parent == pid)
-                .map(|(pid, _)| *pid),
-        );
+        let children = parents.iter().filter(|(_, parent)| *parent == pid);
+        found.extend(children.map(|(pid, _)| *pid));
         next += 1;
     }
     Ok(found)
@@ -289,12 +285,7 @@ impl Target {
         Ok((proxy_cpu, all.sum()))
     }
 
-    async fn slice(
-        &mut self,
-        call: &CallSpec,
-        calls: usize,
-        is_counted: bool,
-    ) -> Result<(), Error> {
+    async fn slice(&mut self, call: &CallSpec, calls: usize, count: bool) -> Result<(), Error> {
         let mut times = Vec::with_capacity(calls);
         let before = self.cpu()?;
         for _ in 0..calls {
@@ -304,7 +295,7 @@ impl Target {
             times.push(begun.elapsed().as_secs_f64());
         }
         let after = self.cpu()?;
-        if is_counted {
+        if count {
             self.times.extend(times);
             self.cpu.0 += after.0 - before.0;
             self.cpu.1 += after.1 - before.1;
@@ -372,12 +363,7 @@ async fn fill_pool(
 }
 
 /// Lets calls wait for an answer, and reports the growth of the gateway.
-async fn measure_waiting(
-    client: &Client,
-    tool: &str,
-    count: usize,
-    pid: u32,
-) -> Result<String, Error> {
+async fn park_calls(client: &Client, tool: &str, count: usize, pid: u32) -> Result<String, Error> {
     let before = resident_kib(pid)?;
     for _ in 0..count {
         start_asking(client, tool).await?;

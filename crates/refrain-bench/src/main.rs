@@ -44,7 +44,9 @@ use indicatif::ProgressBar;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::capacity::CapacityReport;
 use crate::error::Error;
+use crate::report::SpeedReport;
 
 /// Benchmarks Refrain's server against a minimal server (the floor), and its tasks against hand-written SQL.
 #[derive(Debug, Parser)]
@@ -89,14 +91,12 @@ fn parse_seconds(text: &str) -> Result<f64, Error> {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Floor { listen } => run_on(Builder::new_current_thread(), floor::serve(listen)),
-        Command::Run(options) => measure(options.load_core, run::run(&options), |report| {
-            report.text()
-        }),
-        Command::Capacity(options) => {
-            measure(options.load_core, capacity::run(&options), |report| {
-                report.text()
-            })
-        }
+        Command::Run(options) => measure(options.load_core, run::run(&options), SpeedReport::text),
+        Command::Capacity(options) => measure(
+            options.load_core,
+            capacity::run(&options),
+            CapacityReport::text,
+        ),
         Command::Tasks(options) => {
             let measured = unless_interrupted(tasks::run(&options));
             run_on(Builder::new_multi_thread(), measured).and_then(|report| print(&report.text()))

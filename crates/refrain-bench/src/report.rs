@@ -29,16 +29,13 @@ enum Metric {
 }
 
 const CPU: Metric = Metric::Median(Sample::cpu_micros);
+const INSTRUCTIONS: Metric = Metric::Count(|counts| counts.instructions);
 const ALLOCATIONS: Metric = Metric::Count(|counts| counts.allocations);
 /// Heading, digits, value.
 const METRICS: [(&str, usize, Metric); 4] = [
     ("requests/s", 0, Metric::Median(Sample::per_second)),
     ("CPU µs", 2, CPU),
-    (
-        "instructions",
-        0,
-        Metric::Count(|counts| counts.instructions),
-    ),
+    ("instructions", 0, INSTRUCTIONS),
     ("allocations", 1, ALLOCATIONS),
 ];
 

@@ -38,10 +38,8 @@ pub(crate) struct Spread {
 impl Spread {
     /// `None` if no value is finite.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values
-            .into_iter()
-            .filter(|value| value.is_finite())
-            .collect();
+        let finite = values.into_iter().filter(|value| value.is_finite());
+        let mut values: Vec<f64> = finite.collect();
         values.sort_by(f64::total_cmp);
         let last = values.len().checked_sub(1)?;
         Some(Self {

@@ -153,7 +153,7 @@ async fn measure(url: &str, options: &TaskBenchOptions) -> Result<StoreResults, 
         for tasks in [1, options.idle / 10, options.idle] {
             PROGRESS.set_message(format!("{}: {tasks} tasks wait", results.database));
             database.copy(waiting.as_str(), tasks).await?;
-            let measured = idle::measure_in_process(url, tasks, options.idle_seconds);
+            let measured = idle::measure_instance(url, tasks, options.idle_seconds);
             results.idle.push(measured.await?);
         }
     }

@@ -67,10 +67,9 @@ struct Attempt<'a> {
 }
 
 pub(crate) fn check(evidence: &Evidence) -> Findings {
-    let ids = evidence.ended.iter();
-    let ids: HashMap<u32, &str> = ids
-        .map(|task| (task.plan.number, task.id.as_str()))
-        .collect();
+    let ended = evidence.ended.iter();
+    let ids = ended.map(|task| (task.plan.number, task.id.as_str()));
+    let ids: HashMap<u32, &str> = ids.collect();
     let mut history = History::new(&evidence.records, &ids);
     let mut checker = Checker {
         evidence,
@@ -277,6 +276,7 @@ impl<'a> Checker<'a> {
         } = &self.evidence.disruptions;
         let killed = |kill: &WorkerKill| kill.run == run && kill.at <= acquired;
         let stopped = |stop: &WorkerStop| stop.run == run && while_held(stop.from, stop.to);
+        let restarted = |(from, to): &(u64, u64)| while_held(*from, *to);
         let causes = &mut self.findings.second_attempts;
         Some(match previous.released {
             Some(NextState::Retry) => &mut causes.retried,
@@ -284,9 +284,7 @@ impl<'a> Checker<'a> {
             None if kills.iter().any(killed) => &mut causes.killed,
             None if previous.maybe_released == Some(NextState::Retry) => &mut causes.retried,
             None if stops.iter().any(stopped) => &mut causes.stopped,
-            None if restarts.iter().any(|(from, to)| while_held(*from, *to)) => {
-                &mut causes.restarted
-            }
+            None if restarts.iter().any(restarted) => &mut causes.restarted,
             None => &mut causes.lease_lost,
         })
     }

@@ -127,7 +127,7 @@ pub(crate) async fn run(
     let ended = tokio::select! {
         ended = soak.load() => ended?,
         failed = soak.kill_in_turn() => match failed? {},
-        failed = soak.take_samples(&monitor, begun) => match failed? {},
+        failed = soak.monitor(&monitor, begun) => match failed? {},
     };
     drop(balancer);
     soak.run.fleet.end(1).await;
@@ -197,11 +197,7 @@ impl Soak {
     }
 
     /// Samples the first instance until dropped. Prints progress if standard error is a terminal.
-    async fn take_samples(
-        &self,
-        monitor: &Monitor,
-        begun: Instant,
-    ) -> Result<Infallible, CrashError> {
+    async fn monitor(&self, monitor: &Monitor, begun: Instant) -> Result<Infallible, CrashError> {
         let mut printed = begun;
         loop {
             tokio::time::sleep(SAMPLE_INTERVAL).await;

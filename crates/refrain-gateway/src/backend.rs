@@ -326,24 +326,18 @@ impl Connector {
             backend: self.spec.name.clone(),
             source: Box::new(source),
         };
-        let known = self.negotiated.lock().map(|backend| backend.dialect);
-        let connected = match self.spec.dialect.or(known) {
-            Some(dialect) => {
-                let builder = self.builder(support, &asked_for_roots)?.dialect(dialect);
-                match self.connect_with(builder).await {
-                    Err(error) if self.spec.dialect.is_none() => {
-                        tracing::debug!(backend = self.spec.name, %dialect, %error, "reconnecting with negotiation");
-                        let builder = self.builder(support, &asked_for_roots)?;
-                        self.connect_with(builder).await
-                    }
-                    connected => connected,
-                }
-            }
-            None => {
-                let builder = self.builder(support, &asked_for_roots)?;
-                self.connect_with(builder).await
-            }
-        };
+        let negotiated = self.negotiated.lock().map(|backend| backend.dialect);
+        let dialect = self.spec.dialect.or(negotiated);
+        let mut builder = self.builder(support, &asked_for_roots)?;
+        if let Some(dialect) = dialect {
+            builder = builder.dialect(dialect);
+        }
+        let mut connected = self.connect_with(builder).await;
+        if let (Err(error), Some(_), None) = (&connected, dialect, self.spec.dialect) {
+            tracing::debug!(backend = self.spec.name, ?dialect, %error, "reconnecting with negotiation");
+            let builder = self.builder(support, &asked_for_roots)?;
+            connected = self.connect_with(builder).await;
+        }
         let client = connected.map_err(failed)?;
         *self.negotiated.lock() = Some(NegotiatedBackend {
             dialect: client.dialect(),

@@ -140,11 +140,8 @@ impl BackendLists {
             names.tools.insert(tool.info().name.clone());
             changes = changes.tool(tool);
         }
-        for info in self
-            .tools
-            .iter()
-            .filter(|tool| is_offered(spec, &tool.name))
-        {
+        let tools = self.tools.iter();
+        for info in tools.filter(|tool| is_offered(spec, &tool.name)) {
             let tool = match tool(backend, info, availability) {
                 Ok(tool) => tool,
                 Err(error) => {
@@ -156,20 +153,14 @@ impl BackendLists {
             names.tools.insert(tool.info().name.clone());
             changes = changes.tool(tool);
         }
-        for info in self
-            .prompts
-            .iter()
-            .filter(|prompt| is_offered(spec, &prompt.name))
-        {
+        let prompts = self.prompts.iter();
+        for info in prompts.filter(|prompt| is_offered(spec, &prompt.name)) {
             let prompt = prompt(backend, info, self.completes);
             names.prompts.insert(prompt.info().name.clone());
             changes = changes.prompt(prompt);
         }
-        for info in self
-            .resources
-            .iter()
-            .filter(|resource| is_offered(spec, &resource.uri))
-        {
+        let resources = self.resources.iter();
+        for info in resources.filter(|resource| is_offered(spec, &resource.uri)) {
             names.resources.insert(info.uri.clone());
             changes = changes.resource(resource(backend, info));
         }

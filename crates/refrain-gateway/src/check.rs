@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// The result of the check of one backend.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct BackendReport {
     /// The backend.
     pub backend: String,
@@ -87,14 +87,7 @@ async fn report(backend: &Arc<Backend>) -> BackendReport {
     let begun = Instant::now();
     let mut report = BackendReport {
         backend: backend.spec.name.clone(),
-        server: None,
-        revision: None,
-        start_seconds: 0.0,
-        tools: Vec::new(),
-        unknown_rules: Vec::new(),
-        prompts: 0,
-        resources: 0,
-        error: None,
+        ..BackendReport::default()
     };
     let listed = list(backend, AskSupport::ALL, Some(&mut report)).await;
     report.start_seconds = begun.elapsed().as_secs_f64();

@@ -72,7 +72,7 @@ pub enum GatewayError {
 }
 
 impl GatewayError {
-    fn from_service(backend: &Backend, error: ServiceError) -> Self {
+    fn new(backend: &Backend, error: ServiceError) -> Self {
         match error {
             ServiceError::Start(error) => Self::Start(error),
             ServiceError::List(source) => Self::List {
@@ -170,9 +170,7 @@ impl Gateway {
                     entries.push(added);
                     Some(service)
                 }
-                Err(error) if all_required => {
-                    return Err(GatewayError::from_service(backend, error));
-                }
+                Err(error) if all_required => return Err(GatewayError::new(backend, error)),
                 Err(error) => {
                     limited_event!(WARN, backend = backend.spec.name, %error, "backend is down");
                     None
@@ -312,12 +310,10 @@ impl Gateway {
 
 /// A builder with the name of the only backend, or that of the gateway, and without entries.
 fn named_builder(started: &[StartedBackend]) -> ServerBuilder {
-    let default_builder = || Server::builder("refrain-gateway", env!("CARGO_PKG_VERSION"));
-    let [only] = started else {
-        return default_builder();
-    };
+    let default = || Server::builder("refrain-gateway", env!("CARGO_PKG_VERSION"));
+    let [only] = started else { return default() };
     let Some(service) = &only.service else {
-        return default_builder();
+        return default();
     };
     let server = service.client.server();
     let mut builder = match &server.info {
@@ -328,7 +324,7 @@ fn named_builder(started: &[StartedBackend]) -> ServerBuilder {
             }
             builder
         }
-        None => default_builder(),
+        None => default(),
     };
     if let Some(instructions) = &server.instructions {
         builder = builder.instructions(instructions);

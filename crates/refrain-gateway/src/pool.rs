@@ -235,11 +235,8 @@ impl Pool {
                 ConnectionLimit::Total => (self.limits.pools(), None),
             };
             let idle = pools.iter().filter_map(|pool| {
-                let since = pool
-                    .state
-                    .lock()
-                    .longest_idle(pool.keeps_state(), account)?
-                    .0;
+                let state = pool.state.lock();
+                let (since, _) = state.longest_idle(pool.keeps_state(), account)?;
                 Some((since, pool))
             });
             let (_, pool) = idle.min_by_key(|(since, _)| *since)?;
@@ -316,12 +313,9 @@ impl Pool {
         tokio::spawn(async move {
             let started = pool.connector.connect(support).await;
             let mut state = pool.state.lock();
-            if let Some(at) = state
-                .spares_starting
-                .iter()
-                .position(|starting| *starting == support)
-            {
-                state.spares_starting.swap_remove(at);
+            let mut starting = state.spares_starting.iter();
+            if let Some(index) = starting.position(|spare| *spare == support) {
+                state.spares_starting.swap_remove(index);
             }
             drop(state);
             match started {

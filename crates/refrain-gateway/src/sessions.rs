@@ -67,10 +67,8 @@ pub(crate) fn with_handle_argument(
         "type": "string",
         "description": format!("The handle of a session, which the tool {} returned.", open_tool_name(spec)),
     });
-    if properties
-        .insert(HANDLE_ARGUMENT.to_owned(), argument)
-        .is_some()
-    {
+    let replaced = properties.insert(HANDLE_ARGUMENT.to_owned(), argument);
+    if replaced.is_some() {
         return Err(EntryError::ArgumentTaken);
     }
     let required = schema.entry("required").or_insert_with(|| json!([]));

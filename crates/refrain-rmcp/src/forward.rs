@@ -22,7 +22,7 @@ pub(crate) struct Forwarder {
     cx: Cx,
     server: Server,
     handler: Arc<RmcpHandler>,
-    open_asks: Vec<(RequestId, AnswerFuture)>,
+    asks: Vec<(RequestId, AnswerFuture)>,
     counts: AskCounts,
 }
 
@@ -59,7 +59,7 @@ impl Forwarder {
             cx: cx.clone(),
             server: server.clone(),
             handler: handler.clone(),
-            open_asks: Vec::new(),
+            asks: Vec::new(),
             counts: AskCounts::default(),
         }
     }
@@ -70,7 +70,7 @@ impl Forwarder {
             self.forward(message);
         }
         let connection = &self.connection;
-        self.open_asks
+        self.asks
             .retain_mut(|(id, answer)| match answer.as_mut().poll(task) {
                 Poll::Ready(answer) => {
                     connection.answer(id.clone(), answer);
@@ -94,7 +94,7 @@ impl Forwarder {
             ServerJsonRpcMessage::Request(message) => {
                 let name = self.counts.next_name(&message.request);
                 let answer = Box::pin(ask(self.cx.clone(), name, message.request));
-                self.open_asks.push((message.id, answer));
+                self.asks.push((message.id, answer));
             }
             ServerJsonRpcMessage::Notification(message) => self.notify(message.notification),
             _ => {}
@@ -117,8 +117,7 @@ impl Forwarder {
             // The handler no longer waits for this answer.
             ServerNotification::CancelledNotification(notification) => {
                 let withdrawn = notification.params.request_id;
-                self.open_asks
-                    .retain(|(id, _)| Some(id) != withdrawn.as_ref());
+                self.asks.retain(|(id, _)| Some(id) != withdrawn.as_ref());
             }
             notification => self.handler.apply(&self.server, &notification),
         }

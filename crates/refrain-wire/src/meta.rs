@@ -40,7 +40,7 @@ pub const PROGRESS_TOKEN_KEY: &str = "progressToken";
 pub const CALL_ID_MAX: usize = 128;
 
 /// The `_meta` of a request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Meta<'a> {
     /// The protocol version of the request.
     pub protocol_version: Cow<'a, str>,
@@ -242,7 +242,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
                     read_once_nested(&mut map, &mut declared, CAPABILITIES_PATH)?;
                 }
                 MetaKey::LogLevel => {
-                    read_once(&mut map, &mut log_level, LOG_LEVEL_PATH, EXPECTED_LEVEL)?;
+                    read_once(&mut map, &mut log_level, LOG_LEVEL_PATH, LOG_LEVELS)?;
                 }
                 MetaKey::ProgressToken => {
                     let path = "_meta.progressToken";
@@ -294,8 +294,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
 const VERSION_PATH: &str = "_meta.io.modelcontextprotocol/protocolVersion";
 const CLIENT_INFO_PATH: &str = "_meta.io.modelcontextprotocol/clientInfo";
 const LOG_LEVEL_PATH: &str = "_meta.io.modelcontextprotocol/logLevel";
-const EXPECTED_LEVEL: &str =
-    "one of debug, info, notice, warning, error, critical, alert, emergency";
+const LOG_LEVELS: &str = "one of debug, info, notice, warning, error, critical, alert, emergency";
 
 /// A raw string or integer.
 pub(crate) struct ProgressToken<'a>(pub(crate) &'a RawValue);

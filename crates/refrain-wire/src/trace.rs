@@ -53,9 +53,8 @@ impl Traceparent {
         let trace_id: [u8; 16] = hex(parts.next()?)?;
         let span_id: [u8; 8] = hex(parts.next()?)?;
         let [flags] = hex(parts.next()?)?;
-        let has_more = parts.next().is_some();
-        if version == 0xff || (version == 0 && has_more) || trace_id == [0; 16] || span_id == [0; 8]
-        {
+        let extra = parts.next().is_some();
+        if version == 0xff || (version == 0 && extra) || trace_id == [0; 16] || span_id == [0; 8] {
             return None;
         }
         Some(Self {

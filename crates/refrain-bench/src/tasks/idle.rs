@@ -81,11 +81,7 @@ async fn measure(store: &CountingStore, waiting: u64, time: Duration) -> Result<
 }
 
 /// Measures an idle instance in another process.
-pub(crate) async fn measure_in_process(
-    url: &str,
-    waiting: u64,
-    seconds: f64,
-) -> Result<Idle, Error> {
+pub(crate) async fn measure_instance(url: &str, waiting: u64, seconds: f64) -> Result<Idle, Error> {
     let output = Command::new(std::env::current_exe()?)
         .args(["instance", "--waiting", &waiting.to_string()])
         .args(["--seconds", &seconds.to_string()])

@@ -180,8 +180,7 @@ impl FlowState {
             .publishing
             .as_ref()
             .and_then(|publishing| publishing.rested_at);
-        self.running == 0
-            && rested_at.is_some_and(|(progress_count, _)| progress_count == self.progress_count)
+        self.running == 0 && rested_at.is_some_and(|(count, _)| count == self.progress_count)
     }
 
     /// The asks to publish, and those to withdraw.

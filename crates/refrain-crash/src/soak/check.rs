@@ -70,16 +70,12 @@ impl CallEvidence {
         let is_call = |effect: Effect| effect.number >= FIRST_CALL;
         let attempts = evidence.attempts.extract_if(.., |row| is_call(row.effect));
         let effects = evidence.effects.extract_if(.., |row| is_call(row.effect));
+        let kills = evidence.disruptions.kills.iter();
         Self {
             ended,
             attempts: attempts.collect(),
             effects: effects.collect(),
-            kills: evidence
-                .disruptions
-                .kills
-                .iter()
-                .map(|kill| kill.at)
-                .collect(),
+            kills: kills.map(|kill| kill.at).collect(),
         }
     }
 }
@@ -96,14 +92,8 @@ pub(super) fn check(evidence: &CallEvidence) -> CallFindings {
         let has_kill = evidence.kills.iter().any(is_in_call);
         findings.add_outcome(call, has_kill);
         for effect in TaskPlan::call(call.number).effects() {
-            let (done, tried) = (done.remove(&effect), tried.remove(&effect));
-            findings.add_effect(
-                call,
-                effect,
-                done.unwrap_or(0),
-                tried.unwrap_or(0),
-                has_kill,
-            );
+            let counts = [&mut done, &mut tried].map(|all| all.remove(&effect).unwrap_or(0));
+            findings.add_effect(call, effect, counts, has_kill);
         }
     }
     for effect in done.into_keys().chain(tried.into_keys()) {
@@ -142,14 +132,8 @@ impl CallFindings {
         self.faults.push(format!("{home:?} call {number} {fault}"));
     }
 
-    fn add_effect(
-        &mut self,
-        call: &CallEnd,
-        effect: Effect,
-        done: u64,
-        tried: u64,
-        has_kill: bool,
-    ) {
+    fn add_effect(&mut self, call: &CallEnd, effect: Effect, counts: [u64; 2], has_kill: bool) {
+        let [done, tried] = counts;
         let home = call.home;
         let is_completed = matches!(call.outcome, CallOutcome::Completed(_));
         if done > 1 || (is_completed && done == 0) {

@@ -22,8 +22,8 @@ const MAX_GROWTH: f64 = 0.10;
 /// The same in shorter runs, in which the allocator still warms up.
 const SHORT_MAX_GROWTH: f64 = 0.15;
 /// Connections of the store's pool open on demand: up to 12, each with three files in SQLite.
-const STORE_FILES: usize = 36;
-const STORE_SOCKETS: usize = 12;
+const STORE_FILES: u64 = 36;
+const STORE_SOCKETS: u64 = 12;
 /// Background tasks of those connections and of the relay's client.
 const POOL_TASKS: u64 = 4;
 
@@ -43,8 +43,8 @@ pub(super) struct Sample {
     pub(super) second: f64,
     pub(super) resident_kib: u64,
     /// Open file descriptors, sockets included.
-    pub(super) files: usize,
-    pub(super) sockets: usize,
+    pub(super) files: u64,
+    pub(super) sockets: u64,
     pub(super) tokio_tasks: u64,
     pub(super) calls_running: u64,
     pub(super) live_calls: u64,
@@ -93,9 +93,8 @@ pub(super) fn memory(samples: &[Sample], seconds: u32) -> Option<Memory> {
     let (warm_up, window) = (WARM_UP.min(seconds / 3.0), WINDOW.min(seconds / 3.0));
     let median = |from: f64| {
         let range = from..from + window;
-        let samples = samples
-            .iter()
-            .filter(|sample| range.contains(&sample.second));
+        let samples = samples.iter();
+        let samples = samples.filter(|sample| range.contains(&sample.second));
         let mut values: Vec<u64> = samples.map(|sample| sample.resident_kib).collect();
         values.sort_unstable();
         values.get(values.len() / 2).copied()
@@ -194,18 +193,9 @@ impl Monitor {
             Some(_) => STORE_SOCKETS,
             None => 0,
         };
-        let number = |count: usize| count as u64;
         let kinds = [
-            (
-                "open files",
-                number(before.files + STORE_FILES),
-                number(after.files),
-            ),
-            (
-                "sockets",
-                number(before.sockets + store_sockets),
-                number(after.sockets),
-            ),
+            ("open files", before.files + STORE_FILES, after.files),
+            ("sockets", before.sockets + store_sockets, after.sockets),
             (
                 "tokio tasks",
                 before.tokio_tasks + POOL_TASKS,
@@ -258,13 +248,13 @@ impl Monitor {
 }
 
 /// The number of open files of a process, and of the sockets among them.
-fn open_files(pid: u32) -> Result<(usize, usize), CrashError> {
+fn open_files(pid: u32) -> Result<(u64, u64), CrashError> {
     let (mut files, mut sockets) = (0, 0);
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
         // A file may be closed meanwhile.
         if let Ok(target) = std::fs::read_link(entry?.path()) {
             files += 1;
-            sockets += usize::from(target.to_string_lossy().starts_with("socket:"));
+            sockets += u64::from(target.to_string_lossy().starts_with("socket:"));
         }
     }
     Ok((files, sockets))

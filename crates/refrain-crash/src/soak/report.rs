@@ -71,13 +71,9 @@ impl SoakReport {
     }
 
     fn rows(&self) -> Vec<(&'static str, String)> {
-        let count =
-            |counts: &BTreeMap<CallHome, u64>, home| counts.get(&home).copied().unwrap_or(0);
-        let home = |home| {
-            let (completed, lost) = (
-                count(&self.calls.completed, home),
-                count(&self.calls.lost, home),
-            );
+        let home = |home: CallHome| {
+            let count = |counts: &BTreeMap<_, _>| counts.get(&home).copied().unwrap_or(0);
+            let (completed, lost) = (count(&self.calls.completed), count(&self.calls.lost));
             format!("{completed} completed, {lost} lost")
         };
         let mib = |kib: u64| kib as f64 / 1024.0;
@@ -113,14 +109,8 @@ impl SoakReport {
             ("subscriptions", subscriptions),
             ("hostile requests", self.counts.hostile.sum().to_string()),
             ("memory", memory),
-            (
-                "open files",
-                change(before.files as u64, after.files as u64),
-            ),
-            (
-                "sockets",
-                change(before.sockets as u64, after.sockets as u64),
-            ),
+            ("open files", change(before.files, after.files)),
+            ("sockets", change(before.sockets, after.sockets)),
             ("tokio tasks", change(before.tokio_tasks, after.tokio_tasks)),
             (
                 "live calls, subscriptions left",

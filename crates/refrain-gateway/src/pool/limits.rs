@@ -25,8 +25,8 @@ const RESPONSE_BYTES_EACH: usize = 128 << 20;
 
 /// Counts the connections of all backends.
 pub(crate) struct ConnectionLimits {
-    max_total: usize,
-    max_per_caller: usize,
+    max_all: usize,
+    max_each: usize,
     counts: Mutex<ConnectionCounts>,
     pools: Mutex<Vec<Weak<Pool>>>,
     /// The memory of responses from HTTP backends: of all calls, and of the calls of each account.
@@ -104,8 +104,8 @@ pub(crate) struct ConnectionPermit {
 impl ConnectionLimits {
     pub(crate) fn new(table: &GatewayTable, metrics: Arc<GatewayMetrics>) -> Arc<Self> {
         Arc::new(Self {
-            max_total: table.connections,
-            max_per_caller: table.connections_each,
+            max_all: table.connections,
+            max_each: table.connections_each,
             counts: Mutex::default(),
             pools: Mutex::default(),
             responses: ByteBudget::new(RESPONSE_BYTES),
@@ -143,11 +143,7 @@ impl ConnectionLimits {
     /// Whether a caller with `own` of the used connections may have another one. It must leave as many connections to others
     /// as it has, unless its limit is the total.
     fn has_share(&self, own: usize, used: usize, limit: usize) -> bool {
-        let own = if self.max_per_caller < self.max_total {
-            own
-        } else {
-            0
-        };
+        let own = if self.max_each < self.max_all { own } else { 0 };
         own < limit.saturating_sub(used)
     }
 
@@ -196,7 +192,7 @@ impl ConnectionLimits {
         reassigned: usize,
     ) -> Result<(), ConnectionLimit> {
         let own = count_of(&counts.callers, account);
-        if account.is_some() && own >= self.max_per_caller {
+        if account.is_some() && own >= self.max_each {
             return Err(ConnectionLimit::Caller);
         }
         let delay = account.and_then(|account| counts.start_delay(account));
@@ -210,7 +206,7 @@ impl ConnectionLimits {
         if !self.has_share(own_used, used - reassigned.min(used), limit) {
             return Err(ConnectionLimit::Backend);
         }
-        match self.has_share(own, counts.total - reassigned, self.max_total) {
+        match self.has_share(own, counts.total - reassigned, self.max_all) {
             true => Ok(()),
             false => Err(ConnectionLimit::Total),
         }
@@ -222,7 +218,7 @@ impl ConnectionLimits {
         account: Option<&Principal>,
     ) -> Result<ConnectionPermit, ConnectionLimit> {
         let mut counts = self.counts.lock();
-        if counts.closing >= self.max_total {
+        if counts.closing >= self.max_all {
             return Err(ConnectionLimit::Closing);
         }
         self.check(&counts, (&backend.name, backend.connections), account, 0)?;

@@ -2,7 +2,7 @@
 
 use syn::{GenericArgument, PathArguments, PathSegment, Type, TypePath};
 
-const FLAT_FORM_HINT: &str = "a form is flat: use `String`, `bool`, an integer of up to 64 bits, `f32`, `f64`, an enum that \
+const HINT: &str = "a form is flat: use `String`, `bool`, an integer of up to 64 bits, `f32`, `f64`, an enum that \
                     derives `Elicit`, a `Vec` of such an enum, or an `Option` of one of these";
 
 /// The kind of a form field.
@@ -104,10 +104,7 @@ fn primitive_type(name: &str) -> Option<FieldType<'static>> {
 }
 
 fn unsupported(ty: &Type, what: &str) -> syn::Error {
-    syn::Error::new_spanned(
-        ty,
-        format!("{what} cannot be a field of a form; {FLAT_FORM_HINT}"),
-    )
+    syn::Error::new_spanned(ty, format!("{what} cannot be a field of a form; {HINT}"))
 }
 
 /// The name of a type without generics.

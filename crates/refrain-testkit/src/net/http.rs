@@ -10,10 +10,8 @@ use tokio::net::{TcpSocket, TcpStream};
 
 /// Sends a request on a new connection and returns the response, or an error if the connection fails.
 pub async fn try_send(address: SocketAddr, request: &Request) -> io::Result<Response> {
-    Connection::begin(address, request)
-        .await?
-        .read_response()
-        .await
+    let mut connection = Connection::begin(address, request).await?;
+    connection.read_response().await
 }
 
 /// Sends a request on a new connection and returns it with the head of the response.

@@ -199,7 +199,7 @@ fn is_uri(text: &str) -> bool {
         && !rest.chars().any(|c| c.is_whitespace() || c.is_control())
 }
 
-fn parse_digits(text: &str, digits: usize) -> Option<u32> {
+fn to_int(text: &str, digits: usize) -> Option<u32> {
     let is_valid = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit());
     is_valid.then(|| text.parse().ok()).flatten()
 }
@@ -209,11 +209,8 @@ fn is_date(text: &str) -> bool {
     let [year, month, day] = parts[..] else {
         return false;
     };
-    let (Some(year), Some(month), Some(day)) = (
-        parse_digits(year, 4),
-        parse_digits(month, 2),
-        parse_digits(day, 2),
-    ) else {
+    let (Some(year), Some(month), Some(day)) = (to_int(year, 4), to_int(month, 2), to_int(day, 2))
+    else {
         return false;
     };
     let is_leap_year = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
@@ -239,15 +236,14 @@ fn is_date_time(text: &str) -> bool {
     let (whole, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
     let is_valid_fraction = !fraction.is_empty() && fraction.bytes().all(|b| b.is_ascii_digit());
     let is_valid_clock = whole.rsplit_once(':').is_some_and(|(hm, seconds)| {
-        is_hours_and_minutes(hm) && parse_digits(seconds, 2).is_some_and(|s| s <= 60)
+        is_hours_and_minutes(hm) && to_int(seconds, 2).is_some_and(|s| s <= 60)
     });
     is_date(day) && is_valid_zone && is_valid_fraction && is_valid_clock
 }
 
 fn is_hours_and_minutes(text: &str) -> bool {
     text.split_once(':').is_some_and(|(hours, minutes)| {
-        parse_digits(hours, 2).is_some_and(|h| h < 24)
-            && parse_digits(minutes, 2).is_some_and(|m| m < 60)
+        to_int(hours, 2).is_some_and(|h| h < 24) && to_int(minutes, 2).is_some_and(|m| m < 60)
     })
 }
 
