@@ -139,8 +139,8 @@ pub(crate) async fn run(options: &GatewayBenchOptions) -> Result<GatewayReport, 
         });
     }
     let idle = resident_kib(pid)?;
-    let own = ("refrain gateway".to_owned(), url, Some(pid));
-    for (name, url, pid) in [&own].into_iter().chain(&options.others) {
+    let gateway_proxy = ("refrain gateway".to_owned(), url, Some(pid));
+    for (name, url, pid) in [&gateway_proxy].into_iter().chain(&options.others) {
         let client = connect().connect(url).await;
         let client = client.map_err(failed(format!("connect to {name}")))?;
         targets.push(Target::new(name, client, *pid, server));

@@ -89,7 +89,7 @@ fn parse_seconds(text: &str) -> Result<f64, Error> {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let result = match Cli::parse().command {
         Command::Floor { listen } => run_on(Builder::new_current_thread(), floor::serve(listen)),
         Command::Run(options) => measure(options.load_core, run::run(&options), SpeedReport::text),
         Command::Capacity(options) => measure(
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
         }
         Command::Instance(options) => run_on(Builder::new_multi_thread(), tasks::instance(options)),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(anstream::stderr(), "error: {error}");

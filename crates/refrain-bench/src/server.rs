@@ -90,7 +90,7 @@ impl Program {
         let spawned = on_core(core, || command.spawn())?;
         let mut child = spawned.map_err(failed(format!("start {}", self.name)))?;
         let begun = Instant::now();
-        let what = loop {
+        let problem = loop {
             if let (Some(address), Some(pid)) =
                 (read_log(&log).lines().find_map(address_in), child.id())
             {
@@ -111,7 +111,7 @@ impl Program {
             }
             sleep(Duration::from_millis(10)).await;
         };
-        Err(failure(self.name, &what, &log))
+        Err(failure(self.name, &problem, &log))
     }
 }
 
@@ -126,14 +126,14 @@ impl ServerProcess {
             }
             self.child.wait().await
         };
-        let what = match timeout(self.time_limit, ended).await {
+        let problem = match timeout(self.time_limit, ended).await {
             Ok(Ok(status)) if status.success() => return Ok(()),
             Ok(Ok(status)) => status.to_string(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("still running after {:?}", self.time_limit),
         };
-        let what = format!("did not exit cleanly on SIGTERM: {what}");
-        Err(failure(self.name, &what, &self.log))
+        let problem = format!("did not exit cleanly on SIGTERM: {problem}");
+        Err(failure(self.name, &problem, &self.log))
     }
 }
 
@@ -141,11 +141,11 @@ fn read_log(log: &NamedTempFile) -> String {
     std::fs::read_to_string(log.path()).unwrap_or_default()
 }
 
-fn failure(server: &'static str, what: &str, log: &NamedTempFile) -> Error {
+fn failure(server: &'static str, problem: &str, log: &NamedTempFile) -> Error {
     let log = read_log(log);
     let lines: Vec<&str> = log.lines().collect();
     let tail = lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n");
-    format!("{server} {what}; last lines of its log:\n{tail}").into()
+    format!("{server} {problem}; last lines of its log:\n{tail}").into()
 }
 
 /// The address in a line that contains the URL of a server.

@@ -32,9 +32,11 @@ impl CrashRun {
                 "inputResponses": {key.unwrap_or_default(): accept(&json!(7))},
                 "requestState": asked["requestState"],
             });
-            let done = self.round(answer).await;
-            if done["content"][0]["text"] != "7" {
-                return Err(format!("a plain call was answered with {asked}, then {done}").into());
+            let result = self.round(answer).await;
+            if result["content"][0]["text"] != "7" {
+                return Err(
+                    format!("a plain call was answered with {asked}, then {result}").into(),
+                );
             }
             *made += 1;
             tokio::time::sleep(PAUSE).await;

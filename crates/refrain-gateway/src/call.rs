@@ -95,12 +95,12 @@ impl ProxiedTarget {
         let connection = backend.pool.acquire(key, &input.account).await;
         let connection = connection.map_err(|error| acquire_error(backend, error))?;
         let client = connection.client();
-        let found = client.complete(&reference, &argument, &input.value, &input.arguments);
-        let found = found.await;
-        if is_answered(&found) {
+        let suggestions = client.complete(&reference, &argument, &input.value, &input.arguments);
+        let suggestions = suggestions.await;
+        if is_answered(&suggestions) {
             connection.finish();
         }
-        found.map_err(|error| call_error(backend, &error))
+        suggestions.map_err(|error| call_error(backend, &error))
     }
 }
 

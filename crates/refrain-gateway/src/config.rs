@@ -367,9 +367,9 @@ impl GatewayConfig {
         }
         let mut backends = Vec::new();
         for (name, table) in &self.backends {
-            let found = errors.len();
+            let errors_before = errors.len();
             let spec = table.check(name, &mut errors);
-            if errors.len() == found {
+            if errors.len() == errors_before {
                 backends.extend(spec);
             }
         }

@@ -178,8 +178,8 @@ impl Pool {
         let mut state = self.state.lock();
         let exited = state.take_exited();
         let fits = |idle: &ExclusiveConnection| idle.key == *key && idle.permit.assign(account);
-        if let Some(at) = state.idle.iter().rposition(fits) {
-            let connection = state.idle.remove(at);
+        if let Some(index) = state.idle.iter().rposition(fits) {
+            let connection = state.idle.remove(index);
             state.busy.push(key.owner.clone());
             return Some(Acquisition::Acquired(HeldConnection::Exclusive(connection)));
         }
@@ -193,10 +193,10 @@ impl Pool {
             .spare
             .iter()
             .position(|spare| spare.support == key.support);
-        if let Some(at) = spare
-            && state.spare[at].permit.assign(account)
+        if let Some(index) = spare
+            && state.spare[index].permit.assign(account)
         {
-            let SpareConnection { client, permit, .. } = state.spare.remove(at);
+            let SpareConnection { client, permit, .. } = state.spare.remove(index);
             state.busy.push(key.owner.clone());
             drop(state);
             self.prewarm(key.support);
@@ -251,18 +251,18 @@ impl Pool {
             return;
         };
         match idle {
-            IdlePosition::Exclusive(at) => {
-                let connection = state.idle.remove(at);
+            IdlePosition::Exclusive(index) => {
+                let connection = state.idle.remove(index);
                 drop(state);
                 self.close_connection(connection);
             }
-            IdlePosition::Spare(at) => {
-                let spare = state.spare.remove(at);
+            IdlePosition::Spare(index) => {
+                let spare = state.spare.remove(index);
                 drop(state);
                 self.limits.close(spare.client, Some(spare.permit));
             }
-            IdlePosition::Shared(at) => {
-                let connection = state.shared.remove(at);
+            IdlePosition::Shared(index) => {
+                let connection = state.shared.remove(index);
                 drop(state);
                 self.close_shared(connection);
             }

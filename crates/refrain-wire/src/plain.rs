@@ -36,7 +36,7 @@ impl Error for InvalidText {
 pub(crate) struct PlainDeserializer<'de> {
     text: &'de str,
     /// The position of the next byte to read.
-    at: usize,
+    position: usize,
     /// The text of a `_meta` that was parsed.
     parsed_meta: Option<&'de str>,
 }
@@ -45,7 +45,7 @@ impl<'de> PlainDeserializer<'de> {
     pub(crate) fn new(text: &'de str) -> Self {
         Self {
             text,
-            at: 0,
+            position: 0,
             parsed_meta: None,
         }
     }
@@ -61,8 +61,8 @@ impl<'de> PlainDeserializer<'de> {
     /// The next byte that is not white space.
     fn peek(&mut self) -> Option<u8> {
         loop {
-            match self.text.as_bytes().get(self.at)? {
-                b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
+            match self.text.as_bytes().get(self.position)? {
+                b' ' | b'\t' | b'\n' | b'\r' => self.position += 1,
                 byte => return Some(*byte),
             }
         }
@@ -72,7 +72,7 @@ impl<'de> PlainDeserializer<'de> {
         if self.peek() != Some(byte) {
             return Err(InvalidText);
         }
-        self.at += 1;
+        self.position += 1;
         Ok(())
     }
 
@@ -81,11 +81,11 @@ impl<'de> PlainDeserializer<'de> {
         if self.peek() != Some(b'"') {
             return Err(InvalidText);
         }
-        let content = &self.text[self.at + 1..];
+        let content = &self.text[self.position + 1..];
         let end = find_special(content.as_bytes());
         match content.as_bytes().get(end) {
             Some(b'"') => {
-                self.at += end + 2;
+                self.position += end + 2;
                 Ok(Some(&content[..end]))
             }
             Some(b'\\') => Ok(None),
@@ -98,9 +98,9 @@ impl<'de> PlainDeserializer<'de> {
         &mut self,
         read: impl FnOnce(&mut JsonDeserializer<'de>) -> serde_json::Result<T>,
     ) -> Result<T, InvalidText> {
-        let mut json = serde_json::Deserializer::from_str(&self.text[self.at..]);
+        let mut json = serde_json::Deserializer::from_str(&self.text[self.position..]);
         let value = read(&mut json).map_err(|_| InvalidText)?;
-        self.at += json.into_iter::<IgnoredAny>().byte_offset();
+        self.position += json.into_iter::<IgnoredAny>().byte_offset();
         Ok(value)
     }
 }
@@ -139,14 +139,14 @@ impl<'de> Deserializer<'de> for &mut PlainDeserializer<'de> {
             return self.with_serde_json(|json| json.deserialize_newtype_struct(name, visitor));
         }
         self.peek();
-        let start = self.at;
+        let start = self.position;
         let rest = &self.text[start..];
         if let Some((length, _)) = meta_cache::find(rest) {
-            self.at += length;
+            self.position += length;
             return visitor.visit_borrowed_str(&rest[..length]);
         }
         let value = self.deserialize_map(visitor)?;
-        self.parsed_meta = Some(&self.text[start..self.at]);
+        self.parsed_meta = Some(&self.text[start..self.position]);
         Ok(value)
     }
 

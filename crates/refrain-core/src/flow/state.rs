@@ -291,8 +291,8 @@ impl FlowState {
     }
 
     pub(super) fn close(&mut self, id: SlotId) -> Option<Slot> {
-        let at = self.slots.iter().position(|slot| slot.id == id)?;
-        let slot = self.slots.remove(at);
+        let index = self.slots.iter().position(|slot| slot.id == id)?;
+        let slot = self.slots.remove(index);
         if matches!(slot.phase, Phase::Running(_)) {
             self.running -= 1;
         }
@@ -422,8 +422,8 @@ impl FlowState {
         } = &mut self.journal;
         let entry = &mut entries[index];
         entry.rejected = true;
-        let same = |r: &Rejections| r.key == entry.key && r.fingerprint == entry.fingerprint;
-        let at = rejections.iter().position(same).unwrap_or_else(|| {
+        let is_same_ask = |r: &Rejections| r.key == entry.key && r.fingerprint == entry.fingerprint;
+        let index = rejections.iter().position(is_same_ask).unwrap_or_else(|| {
             rejections.push(Rejections {
                 key: entry.key.clone(),
                 fingerprint: entry.fingerprint,
@@ -432,7 +432,7 @@ impl FlowState {
             });
             rejections.len() - 1
         });
-        let rejected = &mut rejections[at];
+        let rejected = &mut rejections[index];
         rejected.count = rejected.count.saturating_add(1);
         rejected.reason = reason.into();
         rejected.count

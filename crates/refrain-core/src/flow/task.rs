@@ -85,8 +85,8 @@ impl PublishState {
         plain: String,
         is_used: impl Fn(&str) -> bool,
     ) -> Box<str> {
-        let same = |p: &&mut PendingAsk| p.key == *key && p.fingerprint == fingerprint;
-        if let Some(published) = self.published.iter_mut().find(same) {
+        let is_same_ask = |p: &&mut PendingAsk| p.key == *key && p.fingerprint == fingerprint;
+        if let Some(published) = self.published.iter_mut().find(is_same_ask) {
             published.current_run = true;
             return published.wire_key.clone();
         }
@@ -344,10 +344,10 @@ impl FlowState {
         let Some(publishing) = &mut self.publishing else {
             return Wakers::new();
         };
-        let Some(at) = publishing.find_published(wire_key) else {
+        let Some(index) = publishing.find_published(wire_key) else {
             return Wakers::new();
         };
-        let ask = publishing.published.remove(at);
+        let ask = publishing.published.remove(index);
         publishing.taken.push(wire_key.to_owned());
         if let Some(outcome) = outcome(&ask) {
             let entry = Entry::new(ask.key, ask.fingerprint, outcome);

@@ -208,8 +208,8 @@ impl Monitor {
             ("running tasks", 0, after.tasks_running),
         ];
         let leaked = kinds.iter().filter(|(_, allowed, count)| count > allowed);
-        let fault = |(what, allowed, count): &(&str, u64, u64)| {
-            format!("{count} {what} are left, at most {allowed} expected")
+        let fault = |(kind, allowed, count): &(&str, u64, u64)| {
+            format!("{count} {kind} are left, at most {allowed} expected")
         };
         leaked.map(fault).collect()
     }

@@ -289,9 +289,10 @@ impl Response {
 }
 
 /// The offset after the first occurrence of a byte string.
-pub(super) fn end_of(bytes: &[u8], what: &[u8]) -> Option<usize> {
-    let at = bytes.windows(what.len()).position(|window| window == what);
-    at.map(|at| at + what.len())
+pub(super) fn end_of(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+    let mut windows = bytes.windows(pattern.len());
+    let start = windows.position(|window| window == pattern)?;
+    Some(start + pattern.len())
 }
 
 #[track_caller]

@@ -175,15 +175,15 @@ impl DraftExchange {
             (RequestKind::Call, None) if self.wants_task && has_task(&result) => "task",
             _ => "complete",
         };
-        let mut read = object([(RESULT_TYPE, kind.into())]);
+        let mut translated = object([(RESULT_TYPE, kind.into())]);
         let rest = match (self.kind, incomplete) {
             (RequestKind::TaskResult, Some(mut incomplete)) => {
-                set(&mut read, "status", "input_required");
+                set(&mut translated, "status", "input_required");
                 incomplete.shift_remove("_meta");
                 incomplete
             }
             (RequestKind::TaskResult, None) => {
-                set(&mut read, "status", "completed");
+                set(&mut translated, "status", "completed");
                 remove_related_task(&mut result);
                 object([("result", result.into())])
             }
@@ -198,9 +198,9 @@ impl DraftExchange {
             (RequestKind::Call | RequestKind::Other, None) => result,
         };
         for (name, value) in rest {
-            read.entry(name).or_insert(value);
+            translated.entry(name).or_insert(value);
         }
-        read
+        translated
     }
 }
 
