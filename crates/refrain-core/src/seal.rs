@@ -361,14 +361,10 @@ impl Sealer {
     fn header(&self, format: SealFormat, now: u64) -> (Arc<SealingKey>, [u8; HEADER_LEN]) {
         let sealing = self.sealing_key(now);
         let mut header = [0; HEADER_LEN];
-        let KeyParams {
-            key_id,
-            salt,
-            cipher,
-        } = sealing.params;
-        header[0] = format.version(cipher);
-        header[1..5].copy_from_slice(key_id.as_bytes());
-        header[5..5 + SALT_LEN].copy_from_slice(&salt);
+        let params = &sealing.params;
+        header[0] = format.version(params.cipher);
+        header[1..5].copy_from_slice(params.key_id.as_bytes());
+        header[5..5 + SALT_LEN].copy_from_slice(&params.salt);
         header[5 + SALT_LEN..].copy_from_slice(&sealing.next_nonce(now));
         (sealing, header)
     }

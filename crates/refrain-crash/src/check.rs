@@ -268,12 +268,7 @@ impl<'a> Checker<'a> {
         let acquired = self.history.next(first.lease);
         let acquired = acquired.map_or(u64::MAX, |(_, successor)| successor.acquired);
         let while_held = |from: u64, to: u64| from <= acquired && to >= previous.renewed;
-        let Disruptions {
-            kills,
-            stops,
-            restarts,
-            ..
-        } = &self.evidence.disruptions;
+        let disruptions = &self.evidence.disruptions;
         let killed = |kill: &WorkerKill| kill.run == run && kill.at <= acquired;
         let stopped = |stop: &WorkerStop| stop.run == run && while_held(stop.from, stop.to);
         let restarted = |(from, to): &(u64, u64)| while_held(*from, *to);
@@ -281,10 +276,10 @@ impl<'a> Checker<'a> {
         Some(match previous.released {
             Some(NextState::Retry) => &mut causes.retried,
             Some(_) => return None,
-            None if kills.iter().any(killed) => &mut causes.killed,
+            None if disruptions.kills.iter().any(killed) => &mut causes.killed,
             None if previous.maybe_released == Some(NextState::Retry) => &mut causes.retried,
-            None if stops.iter().any(stopped) => &mut causes.stopped,
-            None if restarts.iter().any(restarted) => &mut causes.restarted,
+            None if disruptions.stops.iter().any(stopped) => &mut causes.stopped,
+            None if disruptions.restarts.iter().any(restarted) => &mut causes.restarted,
             None => &mut causes.lease_lost,
         })
     }

@@ -72,12 +72,11 @@ impl Traceparent {
 
 impl fmt::Display for Traceparent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            trace_id,
-            span_id,
-            flags,
-        } = self;
-        write!(f, "00-{trace_id}-{span_id}-{flags:02x}")
+        write!(
+            f,
+            "00-{}-{}-{:02x}",
+            self.trace_id, self.span_id, self.flags
+        )
     }
 }
 

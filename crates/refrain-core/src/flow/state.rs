@@ -415,12 +415,8 @@ impl FlowState {
 
     /// Marks an answer as rejected, and returns how many answers to this ask were rejected.
     pub(crate) fn reject(&mut self, index: usize, reason: &str) -> u32 {
-        let Journal {
-            entries,
-            rejections,
-            ..
-        } = &mut self.journal;
-        let entry = &mut entries[index];
+        let rejections = &mut self.journal.rejections;
+        let entry = &mut self.journal.entries[index];
         entry.rejected = true;
         let is_same_ask = |r: &Rejections| r.key == entry.key && r.fingerprint == entry.fingerprint;
         let index = rejections.iter().position(is_same_ask).unwrap_or_else(|| {

@@ -51,14 +51,8 @@ type LiveFields<'a> = (FlowId, u64, u64, u32, &'a str);
 impl Sealer {
     /// Seals the token of a live call, valid until the call's deadline.
     pub fn seal_live(&self, binding: &LiveBinding, token: &LiveToken) -> String {
-        let LiveToken {
-            flow,
-            round,
-            holder,
-            deadline,
-        } = token;
-        let now = self.source.unix_seconds();
-        let fields: LiveFields<'_> = (*flow, now, *deadline, *round, holder);
+        let (now, holder) = (self.source.unix_seconds(), &*token.holder);
+        let fields: LiveFields<'_> = (token.flow, now, token.deadline, token.round, holder);
         let (sealing, header) = self.header(SealFormat::Live, now);
         let mut bytes = Vec::with_capacity(HEADER_LEN + 64 + holder.len() + TAG_LEN);
         bytes.extend_from_slice(&header);

@@ -85,12 +85,8 @@ impl SoakReport {
         let (before, after) = (&self.before, &self.left.sample);
         let change =
             |before: u64, after: u64| format!("{before} before the load, {after} after it");
-        let CallFindings {
-            effects,
-            second_attempts,
-            ..
-        } = self.calls;
-        let effects = format!("{effects}, {second_attempts} attempts repeated");
+        let (effects, repeated) = (self.calls.effects, self.calls.second_attempts);
+        let effects = format!("{effects}, {repeated} attempts repeated");
         let (ended, tasks) = (self.tasks_ended, &self.tasks);
         let tasks = format!(
             "{ended} ended, {} effects, {} attempts",
