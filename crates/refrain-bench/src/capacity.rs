@@ -23,12 +23,12 @@ use crate::run::SERVER_TIMEOUT;
 use crate::server::{Program, ServerProcess, cpu_seconds};
 use crate::stats::Sample;
 use crate::table::{grid, number};
-use crate::{PROGRESS, seconds};
+use crate::{PROGRESS, parse_seconds};
 
 /// The load at which there is hardly any queue.
 const BASE_LOAD: f64 = 0.05;
-/// The additional time before a level times out, times its length.
-const GRACE: f64 = 10.0;
+/// The timeout of a level is this many times its length, plus a minute.
+const TIMEOUT_FACTOR: f64 = 10.0;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CapacityOptions {
@@ -39,10 +39,10 @@ pub(crate) struct CapacityOptions {
     #[arg(long, value_name = "WORKLOAD", default_value = "echo")]
     workload: Workload,
     /// The length of the measurement at each load.
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds)]
     seconds: f64,
     /// The loads, as fractions of the saturation.
-    #[arg(long, value_name = "FRACTIONS", value_delimiter = ',', default_value = "0.25,0.5,0.8,1.2", value_parser = load)]
+    #[arg(long, value_name = "FRACTIONS", value_delimiter = ',', default_value = "0.25,0.5,0.8,1.2", value_parser = parse_load)]
     loads: Vec<f64>,
     /// The number of connections.
     #[arg(long, value_name = "COUNT", default_value = "64", value_parser = clap::value_parser!(u16).range(1..=4096))]
@@ -55,7 +55,7 @@ pub(crate) struct CapacityOptions {
     pub(crate) load_core: usize,
 }
 
-fn load(text: &str) -> Result<f64, Error> {
+fn parse_load(text: &str) -> Result<f64, Error> {
     match text.parse::<f64>() {
         Ok(load) if (0.01..=3.0).contains(&load) => Ok(load),
         _ => Err("expected a fraction between 0.01 and 3".into()),
@@ -148,7 +148,7 @@ pub(crate) async fn run(options: &CapacityOptions) -> Result<CapacityReport<'_>,
     .await?;
     let saturated = slice(&server, workload, connections, length).await?;
     let service = 1.0 / saturated.per_second();
-    let base = level(&server, options, BASE_LOAD, service).await?;
+    let base = measure_level(&server, options, BASE_LOAD, service).await?;
     let model = Model {
         service,
         cpu: saturated.cpu_seconds / saturated.done as f64,
@@ -156,7 +156,7 @@ pub(crate) async fn run(options: &CapacityOptions) -> Result<CapacityReport<'_>,
     };
     let mut levels = Vec::new();
     for load in &options.loads {
-        levels.push(level(&server, options, *load, service).await?);
+        levels.push(measure_level(&server, options, *load, service).await?);
     }
     server.stop().await?;
     Ok(CapacityReport {
@@ -167,8 +167,7 @@ pub(crate) async fn run(options: &CapacityOptions) -> Result<CapacityReport<'_>,
     })
 }
 
-/// Measures one load.
-async fn level(
+async fn measure_level(
     server: &ServerProcess,
     options: &CapacityOptions,
     load: f64,
@@ -178,7 +177,7 @@ async fn level(
     let rate = load / service;
     let mut open = Load::open(server, options.workload, options.connections).await?;
     let (cpu, start) = (cpu_seconds(server.pid)?, Instant::now());
-    let limit = Duration::from_secs_f64(options.seconds * GRACE + 60.0);
+    let limit = Duration::from_secs_f64(options.seconds * TIMEOUT_FACTOR + 60.0);
     let arrivals = Arrivals::new(rate, options.seconds);
     let times = open.at_arrivals(arrivals, limit).await?;
     let sample = Sample {
@@ -236,7 +235,7 @@ impl CapacityReport<'_> {
     pub(crate) fn text(&self) -> String {
         let Self { options, model, .. } = self;
         let micros = |seconds: f64| number(Some(seconds * 1e6), 0);
-        let predicted = |seconds: Option<f64>| number(seconds.map(|it| it * 1e6), 0);
+        let predicted = |seconds: Option<f64>| number(seconds.map(|seconds| seconds * 1e6), 0);
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let heading = |cells: [&str; 12]| cells.map(str::to_owned).to_vec();
         let mut lines = vec![
@@ -257,11 +256,11 @@ impl CapacityReport<'_> {
                 percent(level.sample.busy()),
                 percent(cpu),
                 micros(level.mean()),
-                predicted(times.map(|it| it.mean_constant)),
-                predicted(times.map(|it| it.mean_exponential)),
+                predicted(times.map(|times| times.mean_constant)),
+                predicted(times.map(|times| times.mean_exponential)),
                 micros(level.percentile(50)),
                 micros(level.percentile(99)),
-                predicted(times.map(|it| it.p99)),
+                predicted(times.map(|times| times.p99)),
                 micros(level.percentile(100)),
             ]);
         }
@@ -311,7 +310,7 @@ mod tests {
         assert!((9_700..10_300).contains(&all.len()), "{}", all.len());
         let short = all
             .windows(2)
-            .filter(|it| it[1] - it[0] < Duration::from_micros(693));
+            .filter(|pair| pair[1] - pair[0] < Duration::from_micros(693));
         // The median of the gaps is ln 2 times their mean.
         let share = short.count() as f64 / all.len() as f64;
         assert!((0.47..0.53).contains(&share), "{share}");

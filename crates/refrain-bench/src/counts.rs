@@ -59,8 +59,8 @@ impl ValgrindTool {
     }
 }
 
-/// Why valgrind cannot be used, if it cannot.
-pub(crate) fn obstacle() -> Option<String> {
+/// The reason why valgrind cannot be used, if there is one.
+pub(crate) fn valgrind_error() -> Option<String> {
     let tried = Command::new("valgrind").arg("--version").output();
     match tried {
         Ok(output) if output.status.success() => None,
@@ -99,10 +99,10 @@ async fn total(
     let mut log_option = OsString::from("--log-file=");
     log_option.push(log.path());
     let tool_option = format!("--tool={}", tool.name).into();
-    let mut under = vec!["valgrind".into(), tool_option, log_option];
-    under.extend(tool.options.iter().map(OsString::from));
+    let mut wrapper = vec!["valgrind".into(), tool_option, log_option];
+    wrapper.extend(tool.options.iter().map(OsString::from));
 
-    let server = program.start(core, &under, TIMEOUT).await?;
+    let server = program.start(core, &wrapper, TIMEOUT).await?;
     sequence(&server, workload, WARM_UP + requests, TIMEOUT).await?;
     server.stop().await?;
 

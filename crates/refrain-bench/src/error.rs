@@ -6,6 +6,6 @@ use std::fmt::Display;
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Adds the failed operation to an error.
-pub(crate) fn failed<E: Display>(what: impl Display) -> impl FnOnce(E) -> Error {
-    move |error| format!("could not {what}: {error}").into()
+pub(crate) fn failed<E: Display>(operation: impl Display) -> impl FnOnce(E) -> Error {
+    move |error| format!("could not {operation}: {error}").into()
 }

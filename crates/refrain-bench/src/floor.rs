@@ -71,7 +71,7 @@ struct UnsupportedRequest;
 /// The key and the nonce counter.
 struct Floor {
     key: LessSafeKey,
-    sealed: AtomicU64,
+    nonce_counter: AtomicU64,
 }
 
 impl Floor {
@@ -80,14 +80,14 @@ impl Floor {
         SystemRandom::new().fill(&mut bytes)?;
         Ok(Self {
             key: LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &bytes)?),
-            sealed: AtomicU64::new(0),
+            nonce_counter: AtomicU64::new(0),
         })
     }
 
     /// Appends `base64url(nonce ‖ ciphertext ‖ tag)` to the reply.
     fn seal(&self, reply: &mut String) -> Result<(), UnsupportedRequest> {
         let mut nonce = [0; NONCE_LEN];
-        let count = self.sealed.fetch_add(1, Ordering::Relaxed);
+        let count = self.nonce_counter.fetch_add(1, Ordering::Relaxed);
         nonce[NONCE_LEN - 8..].copy_from_slice(&count.to_be_bytes());
         let mut token = Vec::with_capacity(NONCE_LEN + PAYLOAD + AES_256_GCM.tag_len());
         token.extend_from_slice(&nonce);
@@ -158,7 +158,7 @@ impl Floor {
     }
 }
 
-async fn answer(
+async fn handle(
     floor: Arc<Floor>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -197,7 +197,7 @@ pub(crate) async fn serve(listen: SocketAddr) -> Result<(), Error> {
         stream.set_nodelay(true)?;
         let floor = Arc::clone(&floor);
         tokio::spawn(async move {
-            let service = service_fn(move |request| answer(Arc::clone(&floor), request));
+            let service = service_fn(move |request| handle(Arc::clone(&floor), request));
             // The load reports broken connections.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)

@@ -18,7 +18,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 /// How long the gateway may take to start.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct GatewayBenchOptions {
@@ -41,7 +41,7 @@ pub(crate) struct GatewayBenchOptions {
     #[arg(long, value_name = "JSON", default_value = r#"{"message": "hello"}"#)]
     arguments: String,
     /// Another proxy in front of the same server, and its process id; may be given several times.
-    #[arg(long = "compare", value_name = "NAME=URL[,PID]", value_parser = proxy)]
+    #[arg(long = "compare", value_name = "NAME=URL[,PID]", value_parser = parse_proxy)]
     others: Vec<Proxy>,
     /// A tool of the server that asks, to measure the memory of calls that wait.
     #[arg(long, value_name = "TOOL")]
@@ -67,7 +67,7 @@ pub(crate) struct GatewayBenchOptions {
 /// A name, a URL, and a process id.
 type Proxy = (String, String, Option<u32>);
 
-fn proxy(text: &str) -> Result<Proxy, String> {
+fn parse_proxy(text: &str) -> Result<Proxy, String> {
     let (name, url) = text.split_once('=').ok_or("expected NAME=URL[,PID]")?;
     let (url, pid) = url.rsplit_once(',').unwrap_or((url, ""));
     Ok((name.to_owned(), url.to_owned(), pid.parse().ok()))
@@ -122,10 +122,10 @@ pub(crate) async fn run(options: &GatewayBenchOptions) -> Result<GatewayReport, 
     };
     let direct = direct.map_err(failed("connect to the server"))?;
     // A server over stdio is the only child so far.
-    let child = tree(std::process::id())?.get(1).copied();
+    let child = process_tree(std::process::id())?.get(1).copied();
     let server = options.server_pid;
     let mut targets = vec![Target::new("direct", direct, None, server.or(child))];
-    let (gateway, url) = start(options).await?;
+    let (gateway, url) = start_gateway(options).await?;
     let pid = gateway.id().ok_or("the gateway has exited")?;
     if let (Some(count), Some(tool)) = (options.waiting, &options.asks) {
         let client = connect().connect(&url).await;
@@ -139,8 +139,8 @@ pub(crate) async fn run(options: &GatewayBenchOptions) -> Result<GatewayReport, 
         });
     }
     let idle = resident_kib(pid)?;
-    let own = ("refrain gateway".to_owned(), url, Some(pid));
-    for (name, url, pid) in [&own].into_iter().chain(&options.others) {
+    let gateway_proxy = ("refrain gateway".to_owned(), url, Some(pid));
+    for (name, url, pid) in [&gateway_proxy].into_iter().chain(&options.others) {
         let client = connect().connect(url).await;
         let client = client.map_err(failed(format!("connect to {name}")))?;
         targets.push(Target::new(name, client, *pid, server));
@@ -157,7 +157,7 @@ pub(crate) async fn run(options: &GatewayBenchOptions) -> Result<GatewayReport, 
         notes.push(fill_pool(client, &call, options.parked, pid).await?);
     }
     if let Some(tool) = &options.asks {
-        notes.push(park(client, tool, options.parked, pid).await?);
+        notes.push(park_calls(client, tool, options.parked, pid).await?);
     }
     Ok(GatewayReport {
         rows: rows(&mut targets),
@@ -201,7 +201,7 @@ async fn start_asking(client: &Client, tool: &str) -> Result<PendingCall, Error>
 }
 
 /// Starts a gateway in front of the server, and returns its URL.
-async fn start(options: &GatewayBenchOptions) -> Result<(Child, String), Error> {
+async fn start_gateway(options: &GatewayBenchOptions) -> Result<(Child, String), Error> {
     let backend = match &options.url {
         Some(url) => format!("url = {}", serde_json::to_string(url)?),
         None => format!("command = {}", serde_json::to_string(&options.command)?),
@@ -228,7 +228,7 @@ async fn start(options: &GatewayBenchOptions) -> Result<(Child, String), Error> 
     let mut child = command.spawn().map_err(failed("start the gateway"))?;
     let stderr = child.stderr.take().ok_or("the gateway has no output")?;
     let mut lines = BufReader::new(stderr).lines();
-    let url = timeout(START, async {
+    let url = timeout(START_TIMEOUT, async {
         while let Some(line) = lines.next_line().await? {
             if let Some((_, url)) = line.split_once("listening on ") {
                 return Ok(url.to_owned());
@@ -243,7 +243,7 @@ async fn start(options: &GatewayBenchOptions) -> Result<(Child, String), Error> 
 }
 
 /// A process and all its descendants.
-fn tree(root: u32) -> Result<Vec<u32>, Error> {
+fn process_tree(root: u32) -> Result<Vec<u32>, Error> {
     let parent = |pid: u32| {
         // The process may have ended.
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -252,13 +252,14 @@ fn tree(root: u32) -> Result<Vec<u32>, Error> {
     };
     let names = std::fs::read_dir("/proc")?
         .flatten()
-        .map(|it| it.file_name());
+        .map(|entry| entry.file_name());
     let pids = names.filter_map(|name| name.to_str()?.parse().ok());
     let parents: Vec<_> = pids.filter_map(parent).collect();
     let mut found = vec![root];
     let mut next = 0;
     while let Some(&pid) = found.get(next) {
-        found.extend(parents.iter().filter(|it| it.1 == pid).map(|it| it.0));
+        let children = parents.iter().filter(|(_, parent)| *parent == pid);
+        found.extend(children.map(|(pid, _)| *pid));
         next += 1;
     }
     Ok(found)
@@ -278,13 +279,13 @@ impl Target {
 
     /// The CPU time so far: of the proxy, and of the proxy with the server.
     fn cpu(&self) -> Result<(f64, f64), Error> {
-        let alone = self.proxy.map_or(Ok(0.0), cpu_seconds)?;
+        let proxy_cpu = self.proxy.map_or(Ok(0.0), cpu_seconds)?;
         let roots = self.proxy.into_iter().chain(self.server);
-        let all = roots.flat_map(tree).flatten().flat_map(cpu_seconds);
-        Ok((alone, all.sum()))
+        let all = roots.flat_map(process_tree).flatten().flat_map(cpu_seconds);
+        Ok((proxy_cpu, all.sum()))
     }
 
-    async fn slice(&mut self, call: &CallSpec, calls: usize, counts: bool) -> Result<(), Error> {
+    async fn slice(&mut self, call: &CallSpec, calls: usize, count: bool) -> Result<(), Error> {
         let mut times = Vec::with_capacity(calls);
         let before = self.cpu()?;
         for _ in 0..calls {
@@ -294,7 +295,7 @@ impl Target {
             times.push(begun.elapsed().as_secs_f64());
         }
         let after = self.cpu()?;
-        if counts {
+        if count {
             self.times.extend(times);
             self.cpu.0 += after.0 - before.0;
             self.cpu.1 += after.1 - before.1;
@@ -319,23 +320,23 @@ fn rows(targets: &mut [Target]) -> Vec<Vec<String>> {
     for target in targets {
         target.times.sort_by(f64::total_cmp);
         let calls = target.times.len() as f64;
-        let at = |share: f64| {
+        let percentile = |share: f64| {
             let time = target.times.get((calls * share) as usize);
             time.map(|seconds| seconds * 1e6)
         };
         let each = |seconds: f64| Some(seconds * 1e6 / calls);
-        let (median, high) = (at(0.5), at(0.99));
-        let alone = target.proxy.and(each(target.cpu.0));
+        let (median, high) = (percentile(0.5), percentile(0.99));
+        let proxy_cpu = target.proxy.and(each(target.cpu.0));
         let all = each(target.cpu.1);
         let first = *first.get_or_insert((median, high, target.server.and(all)));
-        let ratio = |it: Option<f64>, base: Option<f64>| it.zip(base).map(|(it, base)| it / base);
+        let ratio = |value: Option<f64>, base: Option<f64>| Some(value? / base?);
         rows.push(vec![
             target.name.clone(),
             number(median, 0),
             number(high, 0),
             number(ratio(median, first.0), 2),
             number(ratio(high, first.1), 2),
-            number(alone, 0),
+            number(proxy_cpu, 0),
             number(first.2.and(all), 0),
             number(ratio(all, first.2), 2),
         ]);
@@ -350,11 +351,11 @@ async fn fill_pool(
     count: usize,
     pid: u32,
 ) -> Result<String, Error> {
-    let before = (resident_kib(pid)?, tree(pid)?.len());
+    let before = (resident_kib(pid)?, process_tree(pid)?.len());
     let calls = (0..count).map(|_| client.call(call.clone()));
     try_join_all(calls).await.map_err(failed("fill the pool"))?;
     let grown = resident_kib(pid)?.saturating_sub(before.0);
-    let started = tree(pid)?.len().saturating_sub(before.1);
+    let started = process_tree(pid)?.len().saturating_sub(before.1);
     let each = number(Some(grown as f64 / started as f64), 1);
     Ok(format!(
         "{started} more processes in the pool: {each} KiB each in the gateway"
@@ -362,7 +363,7 @@ async fn fill_pool(
 }
 
 /// Lets calls wait for an answer, and reports the growth of the gateway.
-async fn park(client: &Client, tool: &str, count: usize, pid: u32) -> Result<String, Error> {
+async fn park_calls(client: &Client, tool: &str, count: usize, pid: u32) -> Result<String, Error> {
     let before = resident_kib(pid)?;
     for _ in 0..count {
         start_asking(client, tool).await?;

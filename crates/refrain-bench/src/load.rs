@@ -89,7 +89,7 @@ impl<'s> Load<'s> {
     }
 
     /// Runs work on every connection and waits for all of them, or for the first failure.
-    async fn all(
+    async fn run_on_all(
         &mut self,
         limit: Duration,
         work: impl AsyncFn(&mut HttpConnection, u64) -> Result<u64, Error>,
@@ -114,7 +114,7 @@ impl<'s> Load<'s> {
         is_done: impl Fn(u64) -> bool,
     ) -> Result<u64, Error> {
         let dialogue = self.dialogue();
-        let all = self.all(limit, async |connection, _| {
+        let all = self.run_on_all(limit, async |connection, _| {
             let mut done = 0;
             while done == 0 || !is_done(done) {
                 dialogue.run(connection).await?;
@@ -154,7 +154,7 @@ impl<'s> Load<'s> {
             }
             Some(due)
         };
-        let all = self.all(limit, async |connection, _| {
+        let all = self.run_on_all(limit, async |connection, _| {
             let mut done = 0;
             while let Some(due) = next_arrival().await {
                 dialogue.run(connection).await?;
@@ -174,7 +174,7 @@ impl<'s> Load<'s> {
         // Any server completes at least a thousand per second.
         let limit = Duration::from_secs(30 + count / 1000);
         let address = self.server.address;
-        let opened = self.all(limit, async |connection, index| {
+        let opened = self.run_on_all(limit, async |connection, index| {
             let share = |index| numbers.start + count * index / connections;
             for number in share(index)..share(index + 1) {
                 let request = round_1(address, &format!("Town {number}"));

@@ -44,7 +44,9 @@ use indicatif::ProgressBar;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::capacity::CapacityReport;
 use crate::error::Error;
+use crate::report::SpeedReport;
 
 /// Benchmarks Refrain's server against a minimal server (the floor), and its tasks against hand-written SQL.
 #[derive(Debug, Parser)]
@@ -79,7 +81,7 @@ enum Command {
 /// A progress line on stderr, hidden unless stderr is a terminal.
 static PROGRESS: LazyLock<ProgressBar> = LazyLock::new(ProgressBar::new_spinner);
 
-fn seconds(text: &str) -> Result<f64, Error> {
+fn parse_seconds(text: &str) -> Result<f64, Error> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
         _ => Err("expected a number of seconds between 0.01 and 3600".into()),
@@ -87,12 +89,14 @@ fn seconds(text: &str) -> Result<f64, Error> {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let result = match Cli::parse().command {
         Command::Floor { listen } => run_on(Builder::new_current_thread(), floor::serve(listen)),
-        Command::Run(options) => measure(options.load_core, run::run(&options), |it| it.text()),
-        Command::Capacity(options) => {
-            measure(options.load_core, capacity::run(&options), |it| it.text())
-        }
+        Command::Run(options) => measure(options.load_core, run::run(&options), SpeedReport::text),
+        Command::Capacity(options) => measure(
+            options.load_core,
+            capacity::run(&options),
+            CapacityReport::text,
+        ),
         Command::Tasks(options) => {
             let measured = unless_interrupted(tasks::run(&options));
             run_on(Builder::new_multi_thread(), measured).and_then(|report| print(&report.text()))
@@ -103,7 +107,7 @@ fn main() -> ExitCode {
         }
         Command::Instance(options) => run_on(Builder::new_multi_thread(), tasks::instance(options)),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(anstream::stderr(), "error: {error}");

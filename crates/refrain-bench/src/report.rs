@@ -10,7 +10,7 @@ use crate::stats::{Sample, median, ratio};
 use crate::table::{BAD, BOLD, DIM, grid, number, verdict};
 
 /// A server that used less than this share of its core was not the bottleneck.
-const BUSY: f64 = 0.9;
+const MIN_BUSY: f64 = 0.9;
 /// The target for CPU time: at most this many times the floor's.
 const CPU_LIMIT: f64 = 1.15;
 
@@ -29,12 +29,13 @@ enum Metric {
 }
 
 const CPU: Metric = Metric::Median(Sample::cpu_micros);
+const INSTRUCTIONS: Metric = Metric::Count(|counts| counts.instructions);
 const ALLOCATIONS: Metric = Metric::Count(|counts| counts.allocations);
 /// Heading, digits, value.
 const METRICS: [(&str, usize, Metric); 4] = [
     ("requests/s", 0, Metric::Median(Sample::per_second)),
     ("CPU µs", 2, CPU),
-    ("instructions", 0, Metric::Count(|it| it.instructions)),
+    ("instructions", 0, INSTRUCTIONS),
     ("allocations", 1, ALLOCATIONS),
 ];
 
@@ -93,7 +94,7 @@ impl SpeedReport<'_> {
         let requests = [Workload::Echo, Workload::Round1, Workload::Round2];
         let allocations = requests.map(|workload| row(workload)?.value(1, ALLOCATIONS));
         let allocations: Option<Vec<f64>> = allocations.into_iter().collect();
-        let most = allocations.and_then(|all| all.into_iter().max_by(f64::total_cmp));
+        let max_allocations = allocations.and_then(|all| all.into_iter().max_by(f64::total_cmp));
         let (exchange, echo) = (cpu(Workload::Exchange), cpu(Workload::Echo));
         [
             (
@@ -102,7 +103,7 @@ impl SpeedReport<'_> {
                 exchange,
             ),
             ("echo, CPU time relative to the floor", CPU_LIMIT, echo),
-            ("heap allocations of any request", 40.0, most),
+            ("heap allocations of any request", 40.0, max_allocations),
         ]
     }
 
@@ -113,7 +114,7 @@ impl SpeedReport<'_> {
         let lines = self.lines();
         if lines[0].len() > 1 {
             grid(&mut out, 2, &lines);
-            self.notes(&mut out);
+            self.write_notes(&mut out);
             for (name, limit, measured) in self.targets() {
                 let verdict = verdict(measured.map(|measured| measured <= limit));
                 let measured = measured.map(|value| format!("{value:.2}"));
@@ -163,9 +164,9 @@ impl SpeedReport<'_> {
         lines
     }
 
-    fn notes(&self, out: &mut String) {
+    fn write_notes(&self, out: &mut String) {
         let servers = self.rows.iter().flat_map(|row| &row.servers);
-        let busy = servers.filter_map(|it| median(&it.samples, Sample::busy));
+        let busy = servers.filter_map(|server| median(&server.samples, Sample::busy));
         if let Some(busy) = busy.min_by(f64::total_cmp) {
             let options = self.options;
             let _ = writeln!(
@@ -174,7 +175,7 @@ impl SpeedReport<'_> {
                  adjacent slices.{DIM:#}",
                 options.slices, options.seconds_per_slice, options.connections,
             );
-            if busy < BUSY {
+            if busy < MIN_BUSY {
                 let _ = writeln!(
                     out,
                     "{BAD}A server used only {:.0} % of its core: the machine had other work, or the load \
@@ -258,7 +259,7 @@ mod tests {
         assert!((ratio - 1.28).abs() < 1e-9);
         let is_met = report
             .targets()
-            .map(|(_, limit, measured)| measured.map(|it| it <= limit));
+            .map(|(_, limit, measured)| measured.map(|value| value <= limit));
         assert_eq!(is_met, [Some(false), Some(false), Some(true)]);
     }
 

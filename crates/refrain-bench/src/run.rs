@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::load::{Load, Workload, slice};
 use crate::report::{Memory, SpeedReport, WorkloadRow};
 use crate::server::{Program, ServerProcess, resident_kib};
-use crate::{PROGRESS, seconds};
+use crate::{PROGRESS, parse_seconds};
 
 /// The timeout for starting and stopping a server.
 pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "PATH")]
     refrain: Option<PathBuf>,
     /// The length of a slice. CPU times are inaccurate below one second.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
     pub(crate) seconds_per_slice: f64,
     /// The number of slices for each workload and server. 0 skips throughput and CPU time.
     #[arg(long, value_name = "COUNT", default_value_t = 12)]
@@ -53,17 +53,17 @@ pub(crate) async fn run(options: &RunOptions) -> Result<SpeedReport<'_>, Error> 
         servers: Default::default(),
     });
     if options.slices > 0 {
-        time(&programs, options, &mut rows).await?;
+        measure_slices(&programs, options, &mut rows).await?;
     }
     let no_counts = match options.allocations {
-        true => count(&programs, options, &mut rows).await?,
+        true => count_costs(&programs, options, &mut rows).await?,
         false => None,
     };
     let memory = match options.memory {
         Some(dialogues) => {
             let server = programs[1].start(options.server_core, &[], SERVER_TIMEOUT);
             let server = server.await?;
-            let memory = watch(&server, dialogues, options.connections).await?;
+            let memory = measure_memory(&server, dialogues, options.connections).await?;
             server.stop().await?;
             Some(memory)
         }
@@ -78,7 +78,7 @@ pub(crate) async fn run(options: &RunOptions) -> Result<SpeedReport<'_>, Error> 
 }
 
 /// Measures the servers in turn, workload by workload, slice by slice.
-async fn time(
+async fn measure_slices(
     programs: &[Program],
     options: &RunOptions,
     rows: &mut [WorkloadRow],
@@ -110,8 +110,8 @@ async fn time(
                 pairs.reverse();
             }
             for (server, measures) in pairs {
-                let what = format!("slice {number} of {}: {}", options.slices, server.name);
-                PROGRESS.set_message(format!("{what}, {workload}"));
+                let slice_name = format!("slice {number} of {}: {}", options.slices, server.name);
+                PROGRESS.set_message(format!("{slice_name}, {workload}"));
                 let sample = slice(server, *workload, options.connections, length).await?;
                 measures.samples.push(sample);
             }
@@ -124,13 +124,13 @@ async fn time(
 }
 
 /// Counts with valgrind. Returns the reason if valgrind cannot be used.
-async fn count(
+async fn count_costs(
     programs: &[Program],
     options: &RunOptions,
     rows: &mut [WorkloadRow],
 ) -> Result<Option<String>, Error> {
-    if let Some(obstacle) = counts::obstacle() {
-        return Ok(Some(obstacle));
+    if let Some(error) = counts::valgrind_error() {
+        return Ok(Some(error));
     }
     for WorkloadRow { workload, servers } in rows {
         for (program, measures) in programs.iter().zip(servers) {
@@ -145,7 +145,11 @@ async fn count(
 /// Measures the server's resident memory while it has more and more dialogues that wait after round 1.
 ///
 /// Finally answers the dialogue that was opened first, to show that the dialogues are still alive.
-async fn watch(server: &ServerProcess, dialogues: u64, connections: u16) -> Result<Memory, Error> {
+async fn measure_memory(
+    server: &ServerProcess,
+    dialogues: u64,
+    connections: u16,
+) -> Result<Memory, Error> {
     let mut resident = vec![resident_kib(server.pid)?];
     let mut load = Load::open(server, Workload::Round1, connections).await?;
     for part in 0..PARTS {

@@ -15,9 +15,9 @@ use crate::error::{Error, failed};
 use crate::machine::on_core;
 
 /// Clock ticks per second in /proc.
-const TICKS: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 /// The number of log lines in an error.
-const TAIL: usize = 20;
+const LOG_TAIL: usize = 20;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
@@ -66,15 +66,15 @@ impl Program {
         })
     }
 
-    /// Starts the server on a free port and waits until it prints its URL. `under` is a program with its arguments that
-    /// runs the server, or empty; `time_limit` limits the start and the stop.
+    /// Starts the server on a free port and waits until it prints its URL. `wrapper` is a program with its arguments that
+    /// runs the server, such as valgrind, or empty; `time_limit` limits the start and the stop.
     pub(crate) async fn start(
         &self,
         core: usize,
-        under: &[OsString],
+        wrapper: &[OsString],
         time_limit: Duration,
     ) -> Result<ServerProcess, Error> {
-        let mut line = under.to_vec();
+        let mut line = wrapper.to_vec();
         line.extend([self.path.clone().into(), self.command.into()]);
         let log = NamedTempFile::new().map_err(failed("create a log"))?;
         let mut command = Command::new(&line[0]);
@@ -90,9 +90,9 @@ impl Program {
         let spawned = on_core(core, || command.spawn())?;
         let mut child = spawned.map_err(failed(format!("start {}", self.name)))?;
         let begun = Instant::now();
-        let what = loop {
+        let problem = loop {
             if let (Some(address), Some(pid)) =
-                (read(&log).lines().find_map(address_in), child.id())
+                (read_log(&log).lines().find_map(address_in), child.id())
             {
                 return Ok(ServerProcess {
                     name: self.name,
@@ -111,7 +111,7 @@ impl Program {
             }
             sleep(Duration::from_millis(10)).await;
         };
-        Err(failure(self.name, &what, &log))
+        Err(failure(self.name, &problem, &log))
     }
 }
 
@@ -126,26 +126,26 @@ impl ServerProcess {
             }
             self.child.wait().await
         };
-        let what = match timeout(self.time_limit, ended).await {
+        let problem = match timeout(self.time_limit, ended).await {
             Ok(Ok(status)) if status.success() => return Ok(()),
             Ok(Ok(status)) => status.to_string(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("still running after {:?}", self.time_limit),
         };
-        let what = format!("did not exit cleanly on SIGTERM: {what}");
-        Err(failure(self.name, &what, &self.log))
+        let problem = format!("did not exit cleanly on SIGTERM: {problem}");
+        Err(failure(self.name, &problem, &self.log))
     }
 }
 
-fn read(log: &NamedTempFile) -> String {
+fn read_log(log: &NamedTempFile) -> String {
     std::fs::read_to_string(log.path()).unwrap_or_default()
 }
 
-fn failure(server: &'static str, what: &str, log: &NamedTempFile) -> Error {
-    let log = read(log);
+fn failure(server: &'static str, problem: &str, log: &NamedTempFile) -> Error {
+    let log = read_log(log);
     let lines: Vec<&str> = log.lines().collect();
-    let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
-    format!("{server} {what}; last lines of its log:\n{tail}").into()
+    let tail = lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n");
+    format!("{server} {problem}; last lines of its log:\n{tail}").into()
 }
 
 /// The address in a line that contains the URL of a server.
@@ -158,13 +158,13 @@ fn address_in(line: &str) -> Option<SocketAddr> {
 pub(crate) fn cpu_seconds(pid: u32) -> Result<f64, Error> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let ticks = cpu_ticks(&stat).ok_or("no CPU time in /proc/PID/stat")?;
-    Ok(ticks as f64 / TICKS)
+    Ok(ticks as f64 / TICKS_PER_SECOND)
 }
 
 /// Resident memory of a process in KiB.
 pub(crate) fn resident_kib(pid: u32) -> Result<u64, Error> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    resident(&status).ok_or_else(|| "no VmRSS in /proc/PID/status".into())
+    parse_resident_kib(&status).ok_or_else(|| "no VmRSS in /proc/PID/status".into())
 }
 
 /// utime + stime of a /proc/PID/stat line. The name in it may hold spaces and parentheses.
@@ -176,7 +176,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + kernel)
 }
 
-fn resident(status: &str) -> Option<u64> {
+fn parse_resident_kib(status: &str) -> Option<u64> {
     let mut lines = status.lines();
     let value = lines.find_map(|line| line.strip_prefix("VmRSS:"))?;
     value.trim().strip_suffix(" kB")?.parse().ok()
@@ -209,8 +209,8 @@ mod tests {
     #[test]
     fn resident_memory_is_read() {
         let status = "VmSize:\t 9 kB\nVmRSS:\t    1234 kB\n";
-        assert_eq!(resident(status), Some(1234));
-        assert_eq!(resident("VmSize:\t 9 kB\n"), None);
+        assert_eq!(parse_resident_kib(status), Some(1234));
+        assert_eq!(parse_resident_kib("VmSize:\t 9 kB\n"), None);
     }
 
     #[test]

@@ -38,7 +38,8 @@ pub(crate) struct Spread {
 impl Spread {
     /// `None` if no value is finite.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.into_iter().filter(|it| it.is_finite()).collect();
+        let finite = values.into_iter().filter(|value| value.is_finite());
+        let mut values: Vec<f64> = finite.collect();
         values.sort_by(f64::total_cmp);
         let last = values.len().checked_sub(1)?;
         Some(Self {
@@ -80,7 +81,8 @@ mod tests {
 
     #[test]
     fn spread_ignores_values_that_are_not_finite() {
-        let median = |values: &[f64]| Spread::of(values.iter().copied()).map(|it| it.median);
+        let median =
+            |values: &[f64]| Spread::of(values.iter().copied()).map(|spread| spread.median);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, f64::NAN, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(&[f64::INFINITY]), None);

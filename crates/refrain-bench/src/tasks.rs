@@ -31,7 +31,7 @@ use tokio::time::timeout;
 
 use crate::error::Error;
 use crate::stats::Sample;
-use crate::{PROGRESS, seconds};
+use crate::{PROGRESS, parse_seconds};
 use counting_store::CountingStore;
 use database::{Database, Value};
 use idle::cpu_seconds;
@@ -43,7 +43,7 @@ use sql_floor::TaskFloor;
 /// How much longer than its length a slice may take, and how long the counted tasks may take.
 const GRACE: Duration = Duration::from_secs(60);
 /// The number of tasks that each client runs while commits are counted.
-const COUNTED: u64 = 8;
+const TASKS_PER_CLIENT: u64 = 8;
 /// Counts Refrain's completed tasks.
 const COMPLETED: &str = "SELECT count(*) FROM refrain_tasks WHERE status = 'completed'";
 /// The floor of `tasks/get`: selects the same row by id.
@@ -65,7 +65,7 @@ pub(crate) struct TaskBenchOptions {
     #[arg(long = "store", value_name = "STORE", default_values = ["sqlite", "postgres"])]
     stores: Vec<StoreKind>,
     /// The length of a slice. CPU times are inaccurate below one second.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
     seconds_per_slice: f64,
     /// The number of slices for each store and side. 0 skips throughput and CPU time.
     #[arg(long, value_name = "COUNT", default_value_t = 12)]
@@ -77,7 +77,7 @@ pub(crate) struct TaskBenchOptions {
     #[arg(long, value_name = "TASKS", default_value_t = 100_000)]
     idle: u64,
     /// The length of each measurement of the idle instance.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     idle_seconds: f64,
 }
 
@@ -116,7 +116,7 @@ struct Sides {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    TaskFloor,
+    Floor,
     Refrain,
 }
 
@@ -145,27 +145,27 @@ async fn measure(url: &str, options: &TaskBenchOptions) -> Result<StoreResults, 
         ..StoreResults::default()
     };
     PROGRESS.set_message(format!("{}: counting commits", results.database));
-    results.per_task = sides.count(options.concurrent).await?;
-    sides.time(options, &mut results).await?;
+    results.per_task = sides.count_per_task(options.concurrent).await?;
+    sides.measure_slices(options, &mut results).await?;
     // Stop the instance of this process, so that it is not measured.
     drop(sides);
     if options.idle > 0 {
         for tasks in [1, options.idle / 10, options.idle] {
             PROGRESS.set_message(format!("{}: {tasks} tasks wait", results.database));
             database.copy(waiting.as_str(), tasks).await?;
-            let watched = idle::watch(url, tasks, options.idle_seconds);
-            results.idle.push(watched.await?);
+            let measured = idle::measure_instance(url, tasks, options.idle_seconds);
+            results.idle.push(measured.await?);
         }
     }
     Ok(results)
 }
 
 impl Sides {
-    async fn once(&self, side: Side, work: TaskWork) -> Result<(), Error> {
+    async fn run_once(&self, side: Side, work: TaskWork) -> Result<(), Error> {
         match (side, work) {
-            (Side::TaskFloor, TaskWork::Life) => self.floor.run_one_task().await,
+            (Side::Floor, TaskWork::Life) => self.floor.run_one_task().await,
             (Side::Refrain, TaskWork::Life) => self.refrain.run_one_task().await,
-            (Side::TaskFloor, TaskWork::Get) => {
+            (Side::Floor, TaskWork::Get) => {
                 let id = [Value::Text(self.waiting.as_str())];
                 let _: (String,) = self.database.fetch_one(SELECT, &id).await?;
                 Ok(())
@@ -176,7 +176,7 @@ impl Sides {
 
     /// Runs concurrent clients until each has done the work `max` times or the time has elapsed, but at least once.
     /// Returns the total count.
-    async fn clients(
+    async fn run_clients(
         self: &Arc<Self>,
         (side, work): (Side, TaskWork),
         concurrent: u16,
@@ -190,7 +190,7 @@ impl Sides {
             clients.spawn(async move {
                 let mut done = 0;
                 loop {
-                    sides.once(side, work).await?;
+                    sides.run_once(side, work).await?;
                     done += 1;
                     if done >= max || begun.elapsed() >= length {
                         return Ok::<u64, Error>(done);
@@ -211,10 +211,10 @@ impl Sides {
     }
 
     /// Counts the commits per task on each side, and Refrain's store calls.
-    async fn count(self: &Arc<Self>, concurrent: u16) -> Result<PerTask, Error> {
+    async fn count_per_task(self: &Arc<Self>, concurrent: u16) -> Result<PerTask, Error> {
         let before = self.refrain.store.counts();
         let refrain_commits = self.commits(Side::Refrain, concurrent).await?;
-        let lives = (u64::from(concurrent) * COUNTED) as f64;
+        let lives = (u64::from(concurrent) * TASKS_PER_CLIENT) as f64;
         let mut calls = self.refrain.store.counts();
         calls.retain(|name, calls| {
             calls.count -= before.get(name).map_or(0, |before| before.count);
@@ -223,7 +223,7 @@ impl Sides {
         let per_life = calls.into_iter();
         let per_life = per_life.map(|(name, calls)| (name, calls.count as f64 / lives));
         Ok(PerTask {
-            floor_commits: self.commits(Side::TaskFloor, concurrent).await?,
+            floor_commits: self.commits(Side::Floor, concurrent).await?,
             refrain_commits,
             calls: per_life.collect(),
         })
@@ -233,7 +233,7 @@ impl Sides {
     async fn commits(self: &Arc<Self>, side: Side, concurrent: u16) -> Result<f64, Error> {
         let (before,): (i64,) = self.database.fetch_one(COMPLETED, &[]).await?;
         let mark = self.database.mark().await?;
-        let run = self.clients((side, TaskWork::Life), concurrent, COUNTED, GRACE);
+        let run = self.run_clients((side, TaskWork::Life), concurrent, TASKS_PER_CLIENT, GRACE);
         let lives = run.await?;
         let commits = self.database.commits(mark).await?;
         let (after,): (i64,) = self.database.fetch_one(COMPLETED, &[]).await?;
@@ -245,7 +245,7 @@ impl Sides {
     }
 
     /// Measures both sides in turn, slice by slice.
-    async fn time(
+    async fn measure_slices(
         self: &Arc<Self>,
         options: &TaskBenchOptions,
         results: &mut StoreResults,
@@ -255,8 +255,8 @@ impl Sides {
             PROGRESS.set_message(format!("{}: slice {number} of {slices}", results.database));
             // Alternate the order, because the second side may find warm caches.
             let order = match number % 2 {
-                0 => [Side::Refrain, Side::TaskFloor],
-                _ => [Side::TaskFloor, Side::Refrain],
+                0 => [Side::Refrain, Side::Floor],
+                _ => [Side::Floor, Side::Refrain],
             };
             for (work, pairs) in [
                 (TaskWork::Life, &mut results.life),
@@ -265,7 +265,7 @@ impl Sides {
                 for side in order {
                     let sample = self.slice(side, work, options).await?;
                     match side {
-                        Side::TaskFloor => pairs.floor.push(sample),
+                        Side::Floor => pairs.floor.push(sample),
                         Side::Refrain => pairs.refrain.push(sample),
                     }
                 }
@@ -282,7 +282,7 @@ impl Sides {
     ) -> Result<Sample, Error> {
         let length = Duration::from_secs_f64(options.seconds_per_slice);
         let (cpu, begun) = (cpu_seconds(), Instant::now());
-        let done = self.clients((side, work), options.concurrent, u64::MAX, length);
+        let done = self.run_clients((side, work), options.concurrent, u64::MAX, length);
         Ok(Sample {
             done: done.await?,
             seconds: begun.elapsed().as_secs_f64(),

@@ -37,7 +37,7 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
 #[tool(name = "test_trigger_tool_change")]
 async fn trigger_tool_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
     let name = "test_added_tool";
-    let tool = Tool::new(name, added).describe("Exists only at times.");
+    let tool = Tool::new(name, added).describe("Added at run time.");
     let remove = Changes::new().remove_tool(name);
     toggle(&server, Changes::new().tool(tool), remove)
 }
@@ -50,7 +50,7 @@ async fn added(_cx: Cx) -> Result<&'static str> {
 #[tool(name = "test_trigger_prompt_change")]
 async fn trigger_prompt_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
     let name = "test_added_prompt";
-    let prompt = refrain::server::Prompt::new(name, added).describe("Exists only at times.");
+    let prompt = refrain::server::Prompt::new(name, added).describe("Added at run time.");
     let remove = Changes::new().remove_prompt(name);
     toggle(&server, Changes::new().prompt(prompt), remove)
 }

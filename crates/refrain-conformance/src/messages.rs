@@ -316,7 +316,7 @@ impl Schema {
     fn definition_of(&self, list: &str, method: &str) -> Option<String> {
         let all = self.schema["$defs"][list]["anyOf"].as_array()?;
         all.iter()
-            .filter_map(|one| one["$ref"].as_str()?.strip_prefix("#/$defs/"))
+            .filter_map(|alternative| alternative["$ref"].as_str()?.strip_prefix("#/$defs/"))
             .find(|name| self.schema["$defs"][name]["properties"]["method"]["const"] == method)
             .map(str::to_owned)
     }

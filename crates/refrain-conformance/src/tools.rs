@@ -110,8 +110,8 @@ struct Contact {
 #[tool(name = "json_schema_2020_12_tool")]
 async fn json_schema_2020_12(_cx: Cx, contact: Contact) -> Result<String> {
     let name = contact.name.as_deref().unwrap_or("unknown");
-    let ways: Vec<String> = contact.phone.into_iter().chain(contact.email).collect();
-    Ok(format!("{name}: {}", ways.join(", ")))
+    let contacts: Vec<String> = contact.phone.into_iter().chain(contact.email).collect();
+    Ok(format!("{name}: {}", contacts.join(", ")))
 }
 
 /// A schema with keywords that a struct cannot express. The suite checks for them.

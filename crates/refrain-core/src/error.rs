@@ -1,7 +1,7 @@
 //! Errors of handlers.
 //!
 //! [`Error`] converts from every `std::error::Error` through `?`, as `anyhow` does, and keeps an [`AskError`] recognisable.
-//! Since `Error` has this blanket conversion, it has none from types such as `anyhow::Error`; `Error::boxed` is the way.
+//! Since `Error` has this blanket conversion, it cannot convert from types such as `anyhow::Error`; use `Error::boxed`.
 
 use refrain_wire::Capability;
 use serde::{Deserialize, Serialize};
@@ -139,7 +139,7 @@ impl Error {
         Self::with_kind(ErrorKind::Failed, message)
     }
 
-    /// Converts an error that `?` does not convert, because it is no `std::error::Error` itself: an `anyhow::Error`, or a
+    /// Converts an error that `?` does not convert, because it does not implement `std::error::Error`: an `anyhow::Error`, or a
     /// `Box<dyn Error + Send + Sync>`. The message is its text, and the error is the [source](Self::source). An [`AskError`] in
     /// it stays recognisable.
     ///

@@ -323,21 +323,13 @@ impl Snapshot {
 
     /// Returns the name and size in bytes of the largest part of the journal.
     pub fn largest_part(&self) -> Option<(String, usize)> {
-        let Journal {
-            entries,
-            checkpoints,
-            state,
-            ..
-        } = &self.journal;
-        let entries = entries
-            .iter()
-            .map(|e| (e.key.qualified_name(), e.outcome.json().len()));
-        let checkpoints = checkpoints
-            .iter()
-            .map(|s| (format!("checkpoint {}", s.name), s.json.len()));
-        let state = state
-            .iter()
-            .map(|s| ("the handler's state".to_owned(), s.len()));
+        let journal = &self.journal;
+        let entries = journal.entries.iter();
+        let entries = entries.map(|e| (e.key.qualified_name(), e.outcome.json().len()));
+        let checkpoints = journal.checkpoints.iter();
+        let checkpoints = checkpoints.map(|c| (format!("checkpoint {}", c.name), c.json.len()));
+        let state = journal.state.iter();
+        let state = state.map(|state| ("the handler's state".to_owned(), state.len()));
         let parts = entries.chain(checkpoints).chain(state);
         parts.max_by_key(|(_, size)| *size)
     }
@@ -346,7 +338,7 @@ impl Snapshot {
     pub fn encode(&self, claims: &Claims<'_>, prefix: &[u8], spare: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(prefix.len() + self.size_hint() + spare);
         bytes.extend_from_slice(prefix);
-        postcard::to_extend(&self.wire(claims), bytes)
+        postcard::to_extend(&self.to_wire(claims), bytes)
             .expect("a journal can be encoded into a vector")
     }
 
@@ -355,7 +347,7 @@ impl Snapshot {
         if self.size_hint() > out.len() {
             return None;
         }
-        let written = postcard::to_slice(&self.wire(claims), out).ok()?;
+        let written = postcard::to_slice(&self.to_wire(claims), out).ok()?;
         Some(written.len())
     }
 
@@ -366,13 +358,9 @@ impl Snapshot {
         128 + sizes.sum::<usize>()
     }
 
-    fn wire<'a>(&'a self, claims: &Claims<'a>) -> (Header<'a>, &'a Journal) {
-        let Claims {
-            issued,
-            expires,
-            version,
-        } = *claims;
-        let header = (self.flow, issued, expires, self.deadline, version);
+    fn to_wire<'a>(&'a self, claims: &Claims<'a>) -> (Header<'a>, &'a Journal) {
+        let (issued, expires) = (claims.issued, claims.expires);
+        let header = (self.flow, issued, expires, self.deadline, claims.version);
         (header, &self.journal)
     }
 

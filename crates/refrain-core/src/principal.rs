@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Starts the account of an address. Ids of principals have no control characters.
-const ADDRESS_MARK: char = '\u{1}';
+/// The first character of an account that is an address. Ids of principals have no control characters.
+const ADDRESS_PREFIX: char = '\u{1}';
 
 /// The authenticated caller. Tokens are bound to it.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -34,8 +34,7 @@ impl Principal {
     }
 
     /// Returns the account under which this caller is counted for limits: the principal itself, or the address of an
-    /// anonymous
-    /// caller.
+    /// anonymous caller.
     ///
     /// ```
     /// use refrain::auth::Principal;
@@ -49,7 +48,7 @@ impl Principal {
         match (self.id(), address) {
             (None, Some(address)) => {
                 let network = client_network(address);
-                Self::new(format!("{ADDRESS_MARK}{network}"))
+                Self::new(format!("{ADDRESS_PREFIX}{network}"))
             }
             _ => self.clone(),
         }
@@ -57,7 +56,7 @@ impl Principal {
 
     /// Returns the address that an [`account`](Self::account) was made of.
     pub fn account_address(&self) -> Option<IpAddr> {
-        self.id()?.strip_prefix(ADDRESS_MARK)?.parse().ok()
+        self.id()?.strip_prefix(ADDRESS_PREFIX)?.parse().ok()
     }
 }
 

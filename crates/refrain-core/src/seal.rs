@@ -43,8 +43,8 @@ use strum::{Display, IntoStaticStr, VariantArray};
 
 /// Up to this size, a token is encrypted and decrypted in a buffer on the stack.
 const STACK_BUFFER: usize = 1024;
-/// The first byte of the binding of stored data. It is the same for all ciphers.
-const AT_REST: u8 = 129;
+/// The first byte of the binding of stored data, with every cipher.
+const AT_REST_BINDING: u8 = 129;
 const SALT_LEN: usize = 16;
 /// Version, key id, salt and nonce.
 const HEADER_LEN: usize = 1 + 4 + SALT_LEN + NONCE_LEN;
@@ -343,14 +343,14 @@ impl Sealer {
         bytes.extend_from_slice(&header);
         bytes.extend_from_slice(content);
         bytes.extend_from_slice(&[0; TAG_LEN]);
-        seal_in_place(&sealing, &header, &at_rest(context), &mut bytes);
+        seal_in_place(&sealing, &header, &at_rest_binding(context), &mut bytes);
         bytes
     }
 
     /// Opens the output of [`seal_bytes`](Self::seal_bytes) with the same `context`.
     pub fn open_bytes(&self, context: &[u8], mut sealed: Vec<u8>) -> Result<Vec<u8>, OpenError> {
         let length = self
-            .unseal(SealFormat::AtRest, &at_rest(context), &mut sealed)?
+            .unseal(SealFormat::AtRest, &at_rest_binding(context), &mut sealed)?
             .len();
         sealed.drain(..HEADER_LEN);
         sealed.truncate(length);
@@ -361,14 +361,10 @@ impl Sealer {
     fn header(&self, format: SealFormat, now: u64) -> (Arc<SealingKey>, [u8; HEADER_LEN]) {
         let sealing = self.sealing_key(now);
         let mut header = [0; HEADER_LEN];
-        let KeyParams {
-            key_id,
-            salt,
-            cipher,
-        } = sealing.params;
-        header[0] = format.version(cipher);
-        header[1..5].copy_from_slice(key_id.as_bytes());
-        header[5..5 + SALT_LEN].copy_from_slice(&salt);
+        let params = &sealing.params;
+        header[0] = format.version(params.cipher);
+        header[1..5].copy_from_slice(params.key_id.as_bytes());
+        header[5..5 + SALT_LEN].copy_from_slice(&params.salt);
         header[5 + SALT_LEN..].copy_from_slice(&sealing.next_nonce(now));
         (sealing, header)
     }
@@ -524,8 +520,8 @@ impl Sealer {
 }
 
 /// The binding of stored data. A call's binding starts with 0, the first byte of a length; a live call's with 2.
-fn at_rest(context: &[u8]) -> Vec<u8> {
-    [&[AT_REST], context].concat()
+fn at_rest_binding(context: &[u8]) -> Vec<u8> {
+    [&[AT_REST_BINDING], context].concat()
 }
 
 /// Encrypts the bytes between header and tag in place, and writes the tag.

@@ -18,7 +18,7 @@ pub(crate) fn open_step(shared: &Shared, key: &EntryKey) -> Option<Box<Span>> {
         refrain.step.kind = key.kind.as_str(),
         "error.type" = Empty,
     );
-    adopt(&span, shared);
+    attach_to_round(&span, shared);
     (!span.is_disabled()).then(|| Box::new(span))
 }
 
@@ -35,11 +35,11 @@ pub(crate) fn record_ask(shared: &Shared, key: &EntryKey) {
         refrain.ask.name = &*key.name,
         refrain.ask.kind = key.kind.as_str(),
     );
-    adopt(&span, shared);
+    attach_to_round(&span, shared);
 }
 
-/// Makes the round the parent of a span outside of it, such as in a spawned Tokio task.
-fn adopt(span: &Span, shared: &Shared) {
+/// Makes the round's span the parent of a span that was created outside of it, such as in a spawned Tokio task.
+fn attach_to_round(span: &Span, shared: &Shared) {
     if let Some(round) = shared.trace.exported()
         && !span.is_disabled()
         && otel::context(&Span::current()).is_none()

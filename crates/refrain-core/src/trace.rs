@@ -173,16 +173,16 @@ mod tests {
     /// Instances of all versions must derive the same ids.
     #[test]
     fn trace_ids_are_derived_from_the_flow_id() {
-        let of = |flow, round| Trace::new(FlowId::from_bytes([flow; 16]), round, None);
-        let first = of(9, 1);
+        let trace = |flow, round| Trace::new(FlowId::from_bytes([flow; 16]), round, None);
+        let first = trace(9, 1);
         assert!(first.is_generated());
         assert_eq!(first.parent().to_string(), PARENT);
         assert_eq!(first.traceparent().to_string(), FIRST);
-        let second = of(9, 2);
+        let second = trace(9, 2);
         assert_eq!(second.parent(), first.parent());
         assert_eq!(second.traceparent().trace_id, first.parent().trace_id);
         assert_ne!(second.traceparent().span_id, first.traceparent().span_id);
-        assert_ne!(of(8, 1).parent().trace_id, first.parent().trace_id);
+        assert_ne!(trace(8, 1).parent().trace_id, first.parent().trace_id);
     }
 
     const PARENT: &str = "00-76fe9ba2ac06951da0a3ead9aaf81942-3e99a75d20cfdb48-01";

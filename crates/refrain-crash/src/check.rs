@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Debug)]
 pub(crate) struct Evidence {
     pub(crate) ended: Vec<TaskEnd>,
-    /// By start time.
+    /// Sorted by start time.
     pub(crate) attempts: Vec<AttemptRow>,
     pub(crate) effects: Vec<EffectRow>,
     /// The records of the workers, by run.
@@ -67,10 +67,11 @@ struct Attempt<'a> {
 }
 
 pub(crate) fn check(evidence: &Evidence) -> Findings {
-    let ids = evidence.ended.iter();
-    let ids: HashMap<u32, &str> = ids.map(|it| (it.plan.number, it.id.as_str())).collect();
+    let ended = evidence.ended.iter();
+    let ids = ended.map(|task| (task.plan.number, task.id.as_str()));
+    let ids: HashMap<u32, &str> = ids.collect();
     let mut history = History::new(&evidence.records, &ids);
-    let mut check = Checker {
+    let mut checker = Checker {
         evidence,
         findings: Findings {
             faults: std::mem::take(&mut history.faults),
@@ -81,19 +82,19 @@ pub(crate) fn check(evidence: &Evidence) -> Findings {
         late: BTreeMap::new(),
         history: &history,
     };
-    check.tasks();
-    check.ledger();
-    check.leases();
-    let attempts = check.by_effect();
+    checker.check_tasks();
+    checker.check_ledger();
+    checker.check_leases();
+    let attempts = checker.attempts_by_effect();
     for (effect, attempts) in &attempts {
-        check.second_attempts(*effect, attempts);
-        check.after_the_journal(*effect, attempts);
+        checker.check_second_attempts(*effect, attempts);
+        checker.check_after_journal(*effect, attempts);
     }
     for ended in &evidence.ended {
-        check.order(&ended.plan, &attempts);
+        checker.check_order(&ended.plan, &attempts);
     }
-    check.late_attempts();
-    check.findings
+    checker.check_late_attempts();
+    checker.findings
 }
 
 struct Checker<'a> {
@@ -110,19 +111,19 @@ impl<'a> Checker<'a> {
     }
 
     /// Every task ended as planned, and the store has no others.
-    fn tasks(&mut self) {
+    fn check_tasks(&mut self) {
         let ended = &self.evidence.ended;
-        for it in ended {
-            let number = it.plan.number;
-            let complaints = it.complaints.iter();
-            let complaints = complaints.map(|complaint| format!("task {number}: {complaint}"));
-            self.findings.faults.extend(complaints);
-            if it.status != "completed" || it.outcome != it.plan.result() {
+        for task in ended {
+            let number = task.plan.number;
+            let faults = task.faults.iter();
+            let faults = faults.map(|fault| format!("task {number}: {fault}"));
+            self.findings.faults.extend(faults);
+            if task.status != "completed" || task.outcome != task.plan.result() {
                 self.fault(format!(
                     "task {number} ended as {} with {:?} instead of {:?}",
-                    it.status,
-                    it.outcome,
-                    it.plan.result()
+                    task.status,
+                    task.outcome,
+                    task.plan.result()
                 ));
             }
         }
@@ -136,13 +137,13 @@ impl<'a> Checker<'a> {
     }
 
     /// The ledger has each planned effect once, and no others.
-    fn ledger(&mut self) {
+    fn check_ledger(&mut self) {
         let evidence = self.evidence;
         let mut times: BTreeMap<Effect, u64> = BTreeMap::new();
         for row in &evidence.effects {
             *times.entry(row.effect).or_default() += 1;
         }
-        let plans = evidence.ended.iter().map(|it| &it.plan);
+        let plans = evidence.ended.iter().map(|task| &task.plan);
         for effect in plans.flat_map(TaskPlan::effects) {
             match times.remove(&effect) {
                 Some(1) => {}
@@ -156,20 +157,20 @@ impl<'a> Checker<'a> {
         let attempts = evidence.attempts.iter().map(|row| (row.id, row));
         let attempts: HashMap<i64, &AttemptRow> = attempts.collect();
         for row in &evidence.effects {
-            let same = |attempt: &&AttemptRow| {
+            let is_attempt = |attempt: &&AttemptRow| {
                 attempt.effect == row.effect && attempt.idempotency_key == row.idempotency_key
             };
-            if !attempts.get(&row.attempt).is_some_and(same) {
+            if !attempts.get(&row.attempt).is_some_and(is_attempt) {
                 self.fault(format!("{} was done without an attempt at it", row.effect));
             }
         }
     }
 
     /// Leases changed hands only after expiry or release, and every write had a lease.
-    fn leases(&mut self) {
+    fn check_leases(&mut self) {
         let history = self.history;
-        // Allow for small clock adjustments.
-        let leeway = self.evidence.lease / 20;
+        // For small clock adjustments.
+        let tolerance = self.evidence.lease / 20;
         for (lease, previous) in &history.leases {
             let (LeaseId { task, fence }, run) = (lease, previous.run);
             let Some((next, successor)) = history.next(lease) else {
@@ -198,21 +199,21 @@ impl<'a> Checker<'a> {
             }
             self.findings.takeovers += 1;
             let expiry = previous.renewed + self.evidence.lease;
-            if successor.acquired + leeway < expiry {
+            if successor.acquired + tolerance < expiry {
                 let (successor, early) = (successor.run, (expiry - successor.acquired) / 1000);
                 self.fault(format!(
                     "task {task}: run {successor} took it {early} ms before the lease of run {run} expired"
                 ));
             }
         }
-        let refused =
+        let is_rejected =
             |event: &&RecordEvent| matches!(event, RecordEvent::NotWritten { lost: true, .. });
         let events = self.evidence.records.iter().flatten();
-        self.findings.writes_rejected = events.filter(refused).count() as u64;
+        self.findings.writes_rejected = events.filter(is_rejected).count() as u64;
     }
 
     /// All attempts with their leases, by effect.
-    fn by_effect(&mut self) -> BTreeMap<Effect, Vec<Attempt<'a>>> {
+    fn attempts_by_effect(&mut self) -> BTreeMap<Effect, Vec<Attempt<'a>>> {
         let mut all: BTreeMap<Effect, Vec<Attempt<'a>>> = BTreeMap::new();
         let mut keys: HashMap<&str, Effect> = HashMap::new();
         let (evidence, history) = (self.evidence, self.history);
@@ -233,61 +234,58 @@ impl<'a> Checker<'a> {
     }
 
     /// Every attempt after the first is explained by the end of the previous lease.
-    fn second_attempts(&mut self, effect: Effect, attempts: &[Attempt<'a>]) {
+    fn check_second_attempts(&mut self, effect: Effect, attempts: &[Attempt<'a>]) {
         for pair in attempts.windows(2) {
-            let [one, other] = pair else { continue };
-            if one.row.idempotency_key != other.row.idempotency_key {
+            let [first, second] = pair else { continue };
+            if first.row.idempotency_key != second.row.idempotency_key {
                 self.fault(format!("{effect} had two idempotency keys"));
             }
-            let LeaseId { fence, .. } = one.lease;
-            if one.lease == other.lease {
+            let LeaseId { fence, .. } = first.lease;
+            if first.lease == second.lease {
                 self.fault(format!("{effect} was tried twice under fence {fence}"));
                 continue;
             }
-            let Some(previous) = self.history.leases.get(one.lease) else {
+            let Some(previous) = self.history.leases.get(first.lease) else {
                 continue;
             };
-            match self.explain(one, previous) {
-                Some(explained) => *explained += 1,
+            match self.explain(first, previous) {
+                Some(count) => *count += 1,
                 None => self.fault(format!(
                     "{effect} was tried by run {} under fence {fence} and again by run {} under fence {}, \
                      but the first released the task ({:?}) without asking for a retry",
-                    one.row.run,
-                    other.row.run,
-                    other.lease.fence,
+                    first.row.run,
+                    second.row.run,
+                    second.lease.fence,
                     previous.released.or(previous.maybe_released)
                 )),
             }
         }
     }
 
-    fn explain(&mut self, one: &Attempt<'a>, previous: &LeaseHistory) -> Option<&mut u64> {
-        let run = one.row.run;
-        let acquired = self.history.next(one.lease);
+    /// The count of second attempts with the cause of the one after `first`. `None` if it has no explanation.
+    fn explain(&mut self, first: &Attempt<'a>, previous: &LeaseHistory) -> Option<&mut u64> {
+        let run = first.row.run;
+        let acquired = self.history.next(first.lease);
         let acquired = acquired.map_or(u64::MAX, |(_, successor)| successor.acquired);
         let while_held = |from: u64, to: u64| from <= acquired && to >= previous.renewed;
-        let Disruptions {
-            kills,
-            stops,
-            restarts,
-            ..
-        } = &self.evidence.disruptions;
+        let disruptions = &self.evidence.disruptions;
         let killed = |kill: &WorkerKill| kill.run == run && kill.at <= acquired;
         let stopped = |stop: &WorkerStop| stop.run == run && while_held(stop.from, stop.to);
-        let explained = &mut self.findings.second_attempts;
+        let restarted = |(from, to): &(u64, u64)| while_held(*from, *to);
+        let causes = &mut self.findings.second_attempts;
         Some(match previous.released {
-            Some(NextState::Retry) => &mut explained.retried,
+            Some(NextState::Retry) => &mut causes.retried,
             Some(_) => return None,
-            None if kills.iter().any(killed) => &mut explained.killed,
-            None if previous.maybe_released == Some(NextState::Retry) => &mut explained.retried,
-            None if stops.iter().any(stopped) => &mut explained.stopped,
-            None if restarts.iter().any(|it| while_held(it.0, it.1)) => &mut explained.restarted,
-            None => &mut explained.lease_lost,
+            None if disruptions.kills.iter().any(killed) => &mut causes.killed,
+            None if previous.maybe_released == Some(NextState::Retry) => &mut causes.retried,
+            None if disruptions.stops.iter().any(stopped) => &mut causes.stopped,
+            None if disruptions.restarts.iter().any(restarted) => &mut causes.restarted,
+            None => &mut causes.lease_lost,
         })
     }
 
     /// No attempt was made after the value was in a journal.
-    fn after_the_journal(&mut self, effect: Effect, attempts: &[Attempt<'a>]) {
+    fn check_after_journal(&mut self, effect: Effect, attempts: &[Attempt<'a>]) {
         let Some(journaled) = self.history.journaled.get(&effect) else {
             return;
         };
@@ -306,7 +304,7 @@ impl<'a> Checker<'a> {
     }
 
     /// No step started before the values of earlier steps were journaled, and none was tried after a later one started.
-    fn order(&mut self, plan: &TaskPlan, attempts: &BTreeMap<Effect, Vec<Attempt<'a>>>) {
+    fn check_order(&mut self, plan: &TaskPlan, attempts: &BTreeMap<Effect, Vec<Attempt<'a>>>) {
         let effects = plan.effects();
         for first in &effects {
             let later = effects
@@ -336,15 +334,15 @@ impl<'a> Checker<'a> {
 
     /// A worker checks its lease and then polls the handler. If it is stopped between the two, it makes its attempt when it
     /// continues; nothing can prevent that. It has one thread, so each stop can affect at most one handler.
-    fn late_attempts(&mut self) {
-        let mut caught: HashMap<(u32, u64), u64> = HashMap::new();
+    fn check_late_attempts(&mut self) {
+        let mut affected: HashMap<(u32, u64), u64> = HashMap::new();
         for (row, fault) in std::mem::take(&mut self.late).into_values() {
             let stops = self.evidence.disruptions.stops.iter();
             let stop = stops
                 .filter(|stop| stop.run == row.run && stop.from <= row.at)
                 .max_by_key(|stop| stop.from);
             let allowed = stop.is_some_and(|stop| {
-                *caught.entry((stop.run, stop.from)).or_insert(row.turn) == row.turn
+                *affected.entry((stop.run, stop.from)).or_insert(row.turn) == row.turn
             });
             match allowed {
                 true => self.findings.interrupted_attempts += 1,

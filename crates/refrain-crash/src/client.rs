@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 /// The random stream of the clients.
 const RANDOM_STREAM: u64 = 0x63_6c_69_65;
 /// The mean interval between `tasks/get` requests.
-const POLL: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// The maximum delay of an answer, in milliseconds.
-const LATE: u64 = 1500;
+const MAX_ANSWER_DELAY: u64 = 1500;
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ClientCounts {
@@ -51,14 +51,15 @@ pub(crate) struct TaskEnd {
     pub(crate) status: String,
     /// The text of the result, or an error.
     pub(crate) outcome: String,
-    pub(crate) complaints: Vec<String>,
+    /// Violations of the protocol that the client saw.
+    pub(crate) faults: Vec<String>,
 }
 
 pub(crate) struct TaskClient<'a> {
     run: &'a CrashRun,
     plan: TaskPlan,
     random: Rng,
-    complaints: Vec<String>,
+    faults: Vec<String>,
 }
 
 /// An ask, and when it will be answered.
@@ -74,7 +75,7 @@ impl<'a> TaskClient<'a> {
             run,
             plan: TaskPlan::new(run.seed, number),
             random: random_stream(run.seed, RANDOM_STREAM ^ (u64::from(number) << 32)),
-            complaints: Vec::new(),
+            faults: Vec::new(),
         }
     }
 
@@ -86,8 +87,8 @@ impl<'a> TaskClient<'a> {
         if percent(&mut self.random, 10) {
             self.run.counts.lock().calls_duplicated += 1;
             if self.create().await? != id {
-                let complaint = "a repeated call created a second task";
-                self.complaints.push(complaint.to_owned());
+                let fault = "a repeated call created a second task";
+                self.faults.push(fault.to_owned());
             }
         }
         let mut planned: HashMap<String, PlannedAnswer> = HashMap::new();
@@ -100,15 +101,15 @@ impl<'a> TaskClient<'a> {
             let status = task["status"].as_str().unwrap_or_default();
             if ["completed", "failed", "cancelled"].contains(&status) {
                 self.run.in_flight.lock().remove(&number);
-                return Ok(self.ended(id, &task));
+                return Ok(self.into_end(id, &task));
             }
             let open = task["inputRequests"].as_object().cloned();
             let open = open.unwrap_or_default();
             planned.retain(|key, _| open.contains_key(key));
             for (key, ask) in &open {
                 if answered.contains(key) {
-                    let complaint = format!("{key:?} was asked again after its answer");
-                    self.complaints.push(complaint);
+                    let fault = format!("{key:?} was asked again after its answer");
+                    self.faults.push(fault);
                 } else if !planned.contains_key(key) {
                     planned.insert(key.clone(), self.plan_answer(ask)?);
                 }
@@ -122,7 +123,7 @@ impl<'a> TaskClient<'a> {
                 self.answer(&id, &key, &answer, is_wrong).await?;
                 answered.insert(key);
             }
-            let wait = about(&mut self.random, POLL);
+            let wait = about(&mut self.random, POLL_INTERVAL);
             tokio::time::sleep(wait).await;
         }
     }
@@ -131,11 +132,11 @@ impl<'a> TaskClient<'a> {
     async fn create(&self) -> Result<String, CrashError> {
         let call_id = json!(format!("task {}", self.plan.number));
         let call = Request::tool(TASK_TOOL, json!(self.plan)).meta(CALL_ID_KEY, call_id);
-        let repeated = |counts: &mut ClientCounts| counts.calls_repeated += 1;
+        let count_retry = |counts: &mut ClientCounts| counts.calls_repeated += 1;
         let send = |request| async move { self.run.fleet.request(&request).await };
-        let result = self.request("tools/call", call, repeated, send).await?;
+        let result = self.request("tools/call", call, count_retry, send).await?;
         let id = result["taskId"].as_str().map(ToOwned::to_owned);
-        id.ok_or_else(|| self.answered_with("tools/call", &result))
+        id.ok_or_else(|| self.unexpected_reply("tools/call", &result))
     }
 
     /// Chooses when to answer an ask.
@@ -143,12 +144,12 @@ impl<'a> TaskClient<'a> {
         // After an answer of the wrong type, the second line states the reason.
         let message = ask["params"]["message"].as_str().unwrap_or_default();
         let first = message.lines().next().unwrap_or_default();
-        let Some(asked) = Effect::parse(first).filter(|it| it.number == self.plan.number) else {
-            return Err(self.answered_with("tasks/get", ask));
+        let Some(asked) = Effect::parse(first).filter(|ask| ask.number == self.plan.number) else {
+            return Err(self.unexpected_reply("tasks/get", ask));
         };
         let wait = match percent(&mut self.random, 30) {
             true => Duration::ZERO,
-            false => millis_below(&mut self.random, LATE),
+            false => millis_below(&mut self.random, MAX_ANSWER_DELAY),
         };
         Ok(PlannedAnswer {
             part: asked.part,
@@ -191,7 +192,7 @@ impl<'a> TaskClient<'a> {
     async fn task_request(&self, method: &'static str, params: Value) -> Result<Value, CrashError> {
         let id = params["taskId"].as_str().unwrap_or_default().to_owned();
         let request = Request::rpc(method, params).header("Mcp-Name", &id);
-        let repeated = |counts: &mut ClientCounts| counts.requests_repeated += 1;
+        let count_retry = |counts: &mut ClientCounts| counts.requests_repeated += 1;
         let send = |request: Request| async move {
             let Some(server) = &self.run.server else {
                 return self.run.fleet.request(&request).await;
@@ -201,7 +202,7 @@ impl<'a> TaskClient<'a> {
             let reply = response.next().await.unwrap_or_default();
             Some(serde_json::from_slice(&reply).unwrap_or_default())
         };
-        self.request(method, request, repeated, send).await
+        self.request(method, request, count_retry, send).await
     }
 
     /// Sends a request, with retries while there is no reply or the store is unavailable. Returns its result.
@@ -209,7 +210,7 @@ impl<'a> TaskClient<'a> {
         &self,
         method: &'static str,
         request: Request,
-        repeated: fn(&mut ClientCounts),
+        count_retry: fn(&mut ClientCounts),
         send: impl Fn(Request) -> F,
     ) -> Result<Value, CrashError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -226,19 +227,19 @@ impl<'a> TaskClient<'a> {
                 }
                 let message = reply["error"]["message"].as_str();
                 if !message.is_some_and(|message| message.contains("try again")) {
-                    return Err(self.answered_with(method, &reply));
+                    return Err(self.unexpected_reply(method, &reply));
                 }
                 last = reply;
             }
-            repeated(&mut self.run.counts.lock());
+            count_retry(&mut self.run.counts.lock());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let seconds = PATIENCE.as_secs();
-        let what = format!("not answered within {seconds} seconds; the last error: {last}");
-        Err(self.failed(method, &what))
+        let problem = format!("not answered within {seconds} seconds; the last error: {last}");
+        Err(self.failed(method, &problem))
     }
 
-    fn ended(self, id: String, task: &Value) -> TaskEnd {
+    fn into_end(self, id: String, task: &Value) -> TaskEnd {
         let status = task["status"].as_str().unwrap_or_default();
         let result = &task["result"];
         let failed = result["isError"].as_bool().unwrap_or(false);
@@ -252,16 +253,16 @@ impl<'a> TaskClient<'a> {
             id,
             status: status.to_owned(),
             outcome,
-            complaints: self.complaints,
+            faults: self.faults,
         }
     }
 
-    fn answered_with(&self, method: &'static str, reply: &Value) -> CrashError {
+    fn unexpected_reply(&self, method: &'static str, reply: &Value) -> CrashError {
         self.failed(method, &format!("answered with {reply}"))
     }
 
-    fn failed(&self, method: &'static str, what: &str) -> CrashError {
-        format!("task {}: {method} was {what}", self.plan.number).into()
+    fn failed(&self, method: &'static str, problem: &str) -> CrashError {
+        format!("task {}: {method} was {problem}", self.plan.number).into()
     }
 }
 

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 /// The random stream of the disruptions.
 const RANDOM_STREAM: u64 = 0x74_72_6f_75;
 /// The mean interval between kills.
-const KILL_EVERY: Duration = Duration::from_secs(1);
+const KILL_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of connections cut at once.
-const CUT: u64 = 6;
+const MAX_CUTS: u64 = 6;
 
 impl CrashRun {
     /// Disrupts the run until dropped.
@@ -28,13 +28,13 @@ impl CrashRun {
         // A fixed order, so that a short run has every kind.
         let mut turn = 0;
         loop {
-            tokio::time::sleep(about(&mut random, KILL_EVERY)).await;
+            tokio::time::sleep(about(&mut random, KILL_INTERVAL)).await;
             self.fleet.must_run()?;
             let ended = self.tasks_ended.load(Ordering::Relaxed);
             if kill_all && ended >= self.options.tasks / 2 {
                 kill_all = false;
-                for at in 0..WORKERS {
-                    self.fleet.kill(at)?;
+                for index in 0..WORKERS {
+                    self.fleet.kill(index)?;
                 }
                 continue;
             }
@@ -49,26 +49,26 @@ impl CrashRun {
             turn += 1;
             match turn % 8 {
                 0 | 4 => self.stop_worker(&mut random).await?,
-                2 | 6 => self.cut_connections(random.u64(1..=CUT)).await?,
+                2 | 6 => self.cut_connections(random.u64(1..=MAX_CUTS)).await?,
                 _ => {}
             }
-            let at = random.usize(..WORKERS);
-            self.fleet.kill(at)?;
+            let index = random.usize(..WORKERS);
+            self.fleet.kill(index)?;
         }
     }
 
     /// Stops a worker for longer than its lease, and kills others meanwhile.
     async fn stop_worker(&self, random: &mut Rng) -> Result<(), CrashError> {
-        let at = random.usize(..WORKERS);
+        let index = random.usize(..WORKERS);
         let time = about(random, LEASE) + LEASE;
-        let mut stop = std::pin::pin!(self.fleet.stop(at, time));
+        let mut stop = std::pin::pin!(self.fleet.stop(index, time));
         loop {
-            let wait = tokio::time::sleep(about(random, KILL_EVERY));
+            let wait = tokio::time::sleep(about(random, KILL_INTERVAL));
             tokio::select! {
                 stopped = &mut stop => return stopped,
                 () = wait => {
                     let other = random.usize(..WORKERS);
-                    if other != at {
+                    if other != index {
                         self.fleet.kill(other)?;
                     }
                 }
@@ -76,8 +76,8 @@ impl CrashRun {
         }
     }
 
-    async fn cut_connections(&self, most: u64) -> Result<(), CrashError> {
-        const CUT: &str = "
+    async fn cut_connections(&self, max: u64) -> Result<(), CrashError> {
+        const TERMINATE: &str = "
             SELECT count(pg_terminate_backend(pid)) FROM (
                 SELECT pid FROM pg_stat_activity
                 WHERE pid <> pg_backend_pid() AND datname = current_database()
@@ -87,7 +87,7 @@ impl CrashRun {
             return Ok(());
         };
         let mut connection = retry(|_| true, || PgConnection::connect_with(&options)).await?;
-        let cut = sqlx::query_scalar(CUT).bind(most as i64);
+        let cut = sqlx::query_scalar(TERMINATE).bind(max as i64);
         let cut: i64 = cut.fetch_one(&mut connection).await?;
         self.fleet.disruptions.lock().cuts += cut.unsigned_abs();
         Ok(())

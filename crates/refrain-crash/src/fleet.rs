@@ -23,9 +23,9 @@ use tokio::process::{Child, Command};
 
 pub(crate) const WORKERS: usize = 3;
 /// The number of a worker's last log lines that an error shows.
-const TAIL: usize = 20;
+const LOG_TAIL: usize = 20;
 /// The time limit of a reply.
-const REPLY: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkerKill {
@@ -58,7 +58,7 @@ pub(crate) struct Disruptions {
 pub(crate) struct Failover {
     /// From the kill of the server until a task was written to its standby.
     pub(crate) seconds: f64,
-    /// Plain calls with a question that were made meanwhile.
+    /// Plain calls with an ask that were made meanwhile.
     pub(crate) rounds: u64,
 }
 
@@ -128,18 +128,18 @@ impl WorkerFleet {
             runs: AtomicU32::new(0),
             next: AtomicUsize::new(0),
         };
-        for at in 0..WORKERS {
-            let worker = fleet.start_one(at)?;
+        for index in 0..WORKERS {
+            let worker = fleet.start_one(index)?;
             fleet.workers.lock().push(worker);
         }
         Ok(fleet)
     }
 
-    fn start_one(&self, at: usize) -> Result<WorkerProcess, CrashError> {
+    fn start_one(&self, index: usize) -> Result<WorkerProcess, CrashError> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         let options = &self.options;
         let log = File::create(log_path(&options.dir, run))?;
-        let WorkerAddresses { endpoint, metrics } = self.addresses[at];
+        let WorkerAddresses { endpoint, metrics } = self.addresses[index];
         let child = Command::new(&self.program)
             .arg("worker")
             .arg("--dir")
@@ -174,26 +174,26 @@ impl WorkerFleet {
     pub(crate) async fn request(&self, request: &Request) -> Option<Value> {
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         let sent = http::try_send(self.addresses[next % WORKERS].endpoint, request);
-        let response = tokio::time::timeout(REPLY, sent).await.ok()?.ok()?;
+        let response = tokio::time::timeout(REPLY_TIMEOUT, sent).await.ok()?.ok()?;
         serde_json::from_slice(&response.body).ok()
     }
 
     /// Kills a worker with SIGKILL and starts a new one.
-    pub(crate) fn kill(&self, at: usize) -> Result<(), CrashError> {
+    pub(crate) fn kill(&self, index: usize) -> Result<(), CrashError> {
         let mut workers = self.workers.lock();
-        let worker = &mut workers[at];
+        let worker = &mut workers[index];
         worker.must_run(&self.options.dir)?;
         let (run, time) = (worker.run, micros());
         worker.child.start_kill().map_err(failed("kill a worker"))?;
         let kill = WorkerKill { run, at: time };
         self.disruptions.lock().kills.push(kill);
-        // The handle of the killed worker waits for its end by itself.
-        *worker = self.start_one(at)?;
+        // Tokio reaps the killed process in the background.
+        *worker = self.start_one(index)?;
         Ok(())
     }
 
-    pub(crate) async fn stop(&self, at: usize, time: Duration) -> Result<(), CrashError> {
-        let Some((run, pid)) = self.pid(at)? else {
+    pub(crate) async fn stop(&self, index: usize, time: Duration) -> Result<(), CrashError> {
+        let Some((run, pid)) = self.pid(index)? else {
             return Ok(());
         };
         let (from, to) = (micros(), u64::MAX);
@@ -204,8 +204,8 @@ impl WorkerFleet {
         signal(pid, Signal::STOP)?;
         tokio::time::sleep(time).await;
         // It may have been killed meanwhile.
-        if let Some((same, pid)) = self.pid(at)?
-            && same == run
+        if let Some((current_run, pid)) = self.pid(index)?
+            && current_run == run
         {
             signal(pid, Signal::CONT)?;
         }
@@ -218,9 +218,9 @@ impl WorkerFleet {
     }
 
     /// The run and the process id of a worker; `None` if it has just ended.
-    pub(crate) fn pid(&self, at: usize) -> Result<Option<(u32, Pid)>, CrashError> {
+    pub(crate) fn pid(&self, index: usize) -> Result<Option<(u32, Pid)>, CrashError> {
         let mut workers = self.workers.lock();
-        let worker = &mut workers[at];
+        let worker = &mut workers[index];
         worker.must_run(&self.options.dir)?;
         // `id` exists only until the child has been waited for, so the id is not reused.
         let id = worker.child.id().and_then(|id| i32::try_from(id).ok());
@@ -252,7 +252,7 @@ impl WorkerProcess {
         };
         let log = std::fs::read_to_string(log_path(dir, run)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
+        let tail = lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n");
         let ended = format!("the worker of run {run} ended by itself ({status})");
         Err(format!("{ended}; its last lines:\n{tail}").into())
     }

@@ -77,7 +77,7 @@ impl History {
                 journal,
             } => {
                 // The journal was written under an earlier fence.
-                self.journal(lease.fence.saturating_sub(1), *finished, journal);
+                self.add_journal(lease.fence.saturating_sub(1), *finished, journal);
                 let entry = LeaseHistory {
                     run,
                     acquired: *finished,
@@ -109,8 +109,8 @@ impl History {
                 finished,
                 journal,
             } => {
-                self.journal(lease.fence, *finished, journal);
-                self.write(run, lease, *next, *started, journal);
+                self.add_journal(lease.fence, *finished, journal);
+                self.add_write(run, lease, *next, *started, journal);
             }
             RecordEvent::Releasing { lease, next } => {
                 if let Some(entry) = self.leases.get_mut(lease) {
@@ -122,7 +122,7 @@ impl History {
         }
     }
 
-    fn write(
+    fn add_write(
         &mut self,
         run: u32,
         lease: &LeaseId,
@@ -147,7 +147,7 @@ impl History {
         }
     }
 
-    fn journal(&mut self, fence: u64, at: u64, journal: &[Effect]) {
+    fn add_journal(&mut self, fence: u64, at: u64, journal: &[Effect]) {
         for effect in journal {
             let first = self.journaled.entry(*effect);
             let first = first.or_insert(Journaled { fence, at });

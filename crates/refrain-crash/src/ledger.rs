@@ -48,9 +48,9 @@ impl EffectLedger {
         Ok(Self { effects, retries })
     }
 
-    /// Asks for a retry of this attempt, unless `most` were asked for under its key.
-    pub(crate) fn retry(&self, attempt: &AttemptRow, most: u8) -> io::Result<bool> {
-        for number in 0..most {
+    /// Asks for a retry of this attempt, unless `max` retries were asked for under its key.
+    pub(crate) fn retry(&self, attempt: &AttemptRow, max: u8) -> io::Result<bool> {
+        for number in 0..max {
             let name = format!("{}-{number}", attempt.idempotency_key);
             if create(&self.retries, &name, attempt)? {
                 return Ok(true);

@@ -93,7 +93,7 @@ enum StoreKind {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let result = match Cli::parse().command {
         Command::Worker(options) => worker::work(options).await.map(|()| true),
         Command::Run(options) if options.failover && options.store != StoreKind::Postgres => {
             Err("--failover requires --store postgres".into())
@@ -120,7 +120,7 @@ async fn main() -> ExitCode {
             .await
         }
     };
-    match done {
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -84,18 +84,18 @@ impl Effect {
 
 impl PlanPart {
     fn random(random: &mut Rng) -> Self {
-        // For a long sleep the task is set down; a short one stays in memory.
-        let nap = |random: &mut Rng| random.u32(100..=2500);
-        let few = |random: &mut Rng| random.u8(1..=3);
+        // For a long sleep the task is suspended; a short one stays in memory.
+        let sleep_millis = |random: &mut Rng| random.u32(100..=2500);
+        let few_steps = |random: &mut Rng| random.u8(1..=3);
         match random.u8(..100) {
-            0..25 => Self::Steps(few(random)),
+            0..25 => Self::Steps(few_steps(random)),
             25..37 => Self::Together(random.u8(2..=4)),
             37..47 => Self::Flaky(random.u8(1..=2)),
             47..62 => Self::Ask,
             62..70 => Self::Asks,
-            70..80 => Self::AskBeside(few(random)),
-            80..92 => Self::Sleep(nap(random)),
-            _ => Self::SleepBeside(nap(random), few(random)),
+            70..80 => Self::AskBeside(few_steps(random)),
+            80..92 => Self::Sleep(sleep_millis(random)),
+            _ => Self::SleepBeside(sleep_millis(random), few_steps(random)),
         }
     }
 
@@ -140,8 +140,8 @@ impl TaskPlan {
         ];
         for (missing, part) in missing {
             if missing {
-                let at = random.usize(..=parts.len());
-                parts.insert(at, part);
+                let index = random.usize(..=parts.len());
+                parts.insert(index, part);
             }
         }
         Self { number, parts }
@@ -163,7 +163,8 @@ impl TaskPlan {
     }
 
     pub(crate) fn effects(&self) -> Vec<Effect> {
-        let steps = |(at, part): (u8, PlanPart)| (0..part.steps()).map(move |step| (at, step));
+        let steps =
+            |(index, part): (u8, PlanPart)| (0..part.steps()).map(move |step| (index, step));
         let all = self.numbered().flat_map(steps);
         all.map(|(part, step)| self.effect(part, step)).collect()
     }
@@ -184,9 +185,9 @@ impl TaskPlan {
     /// The expected result of the call.
     pub(crate) fn result(&self) -> String {
         let mut words = Vec::new();
-        for (at, part) in self.numbered() {
-            words.extend((0..part.asks()).map(|ask| self.answer(at, ask).to_string()));
-            words.extend((0..part.steps()).map(|step| self.effect(at, step).to_string()));
+        for (index, part) in self.numbered() {
+            words.extend((0..part.asks()).map(|ask| self.answer(index, ask).to_string()));
+            words.extend((0..part.steps()).map(|step| self.effect(index, step).to_string()));
         }
         words.join(" ")
     }

@@ -78,19 +78,19 @@ impl From<&Lease> for LeaseId {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum NextState {
     Keep,
-    /// The task is set down or handed on.
-    SetDown,
+    /// The task is suspended or handed on.
+    Suspended,
     Retry,
-    Over,
+    Ended,
 }
 
 impl From<&Next> for NextState {
     fn from(next: &Next) -> Self {
         match next {
             Next::Keep => Self::Keep,
-            Next::Suspend(_) | Next::HandOn => Self::SetDown,
+            Next::Suspend(_) | Next::HandOn => Self::Suspended,
             Next::Retry(..) => Self::Retry,
-            Next::Complete(_) | Next::Fail(_) => Self::Over,
+            Next::Complete(_) | Next::Fail(_) => Self::Ended,
         }
     }
 }
@@ -107,8 +107,8 @@ pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<RecordEvent>, CrashError>
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         read => read.map_err(failed(format!("read {}", path.display())))?,
     };
-    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let events: Result<_, _> = whole.lines().map(serde_json::from_str).collect();
+    let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
+    let events: Result<_, _> = complete.lines().map(serde_json::from_str).collect();
     Ok(events?)
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct RecordingStore {
 }
 
 impl RecordingStore {
-    fn acquired(&self, lease: &Lease, started: u64, journal: &[u8]) {
+    fn record_acquired(&self, lease: &Lease, started: u64, journal: &[u8]) {
         self.record.write(&RecordEvent::Acquired {
             lease: lease.into(),
             started,
@@ -157,7 +157,7 @@ impl StoreLayer for RecordingStore {
             let started = micros();
             let created = self.store.create(new).await?;
             if let Creation::New(_, Some(lease)) = &created {
-                self.acquired(lease, started, &[]);
+                self.record_acquired(lease, started, &[]);
             }
             Ok(created)
         })
@@ -167,8 +167,8 @@ impl StoreLayer for RecordingStore {
         Box::pin(async move {
             let started = micros();
             let claimed = self.store.claim(claim).await?;
-            for one in &claimed {
-                self.acquired(&one.lease, started, &one.journal);
+            for task in &claimed {
+                self.record_acquired(&task.lease, started, &task.journal);
             }
             Ok(claimed)
         })

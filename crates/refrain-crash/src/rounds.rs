@@ -1,4 +1,4 @@
-//! Plain calls with a question, which need no database.
+//! Plain calls with an ask, which need no database.
 
 use crate::client::accept;
 use crate::error::CrashError;
@@ -16,13 +16,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Asks for a number and returns it.
 #[tool]
-async fn plain(cx: Cx) -> Result<String> {
+pub(crate) async fn plain(cx: Cx) -> Result<String> {
     let answer: NumberAnswer = cx.elicit("number", "a number").await?;
     Ok(answer.number.to_string())
-}
-
-pub(crate) fn tool() -> Tool {
-    plain()
 }
 
 impl CrashRun {
@@ -36,9 +32,11 @@ impl CrashRun {
                 "inputResponses": {key.unwrap_or_default(): accept(&json!(7))},
                 "requestState": asked["requestState"],
             });
-            let done = self.round(answer).await;
-            if done["content"][0]["text"] != "7" {
-                return Err(format!("a plain call was answered with {asked}, then {done}").into());
+            let result = self.round(answer).await;
+            if result["content"][0]["text"] != "7" {
+                return Err(
+                    format!("a plain call was answered with {asked}, then {result}").into(),
+                );
             }
             *made += 1;
             tokio::time::sleep(PAUSE).await;

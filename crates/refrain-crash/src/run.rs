@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// The longest time without a finished task before a run counts as stuck.
-const STUCK: Duration = Duration::from_secs(120);
+const STUCK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The state of a run that its clients and disruptions share.
 pub(crate) struct CrashRun {
@@ -81,7 +81,7 @@ pub(crate) async fn run(
     let run = CrashRun::start(options, seed, dir, None).await?;
     let ended = tokio::select! {
         ended = run.all_tasks() => ended,
-        trouble = run.disrupt() => trouble.map(|never| match never {}),
+        failed = run.disrupt() => failed.map(|never| match never {}),
     };
     run.fleet.end(0).await;
     let evidence = run.evidence(ended?, dir).await?;
@@ -103,7 +103,7 @@ pub(crate) async fn run(
 }
 
 /// The number of the store's tasks, up to `most`.
-async fn count(store: &dyn Store, most: usize) -> Result<usize, CrashError> {
+async fn count_tasks(store: &dyn Store, most: usize) -> Result<usize, CrashError> {
     let list = ListTasks {
         most,
         ..ListTasks::default()
@@ -141,7 +141,7 @@ impl CrashRun {
             None => Some(
                 Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
                     .tasks(store.clone(), worker::options(None))
-                    .tool(rounds::tool())
+                    .tool(rounds::plain())
                     .build()?,
             ),
         };
@@ -189,7 +189,7 @@ impl CrashRun {
                     self.tasks_ended.fetch_add(1, Ordering::Relaxed);
                     last = Instant::now();
                 }
-                Err(_) if last.elapsed() <= STUCK => {}
+                Err(_) if last.elapsed() <= STUCK_TIMEOUT => {}
                 Ok(None) | Err(_) => return Ok(ended),
             }
             let (count, kills) = (ended.len(), self.fleet.disruptions.lock().kills.len());
@@ -214,7 +214,7 @@ impl CrashRun {
         let mut attempts: Vec<AttemptRow> = attempts.collect();
         attempts.sort_by_key(|attempt| (attempt.at, attempt.id));
         Ok(Evidence {
-            stored: count(&*self.store, ended.len() * 2 + 10).await?,
+            stored: count_tasks(&*self.store, ended.len() * 2 + 10).await?,
             expected: match self.server {
                 Some(_) => ended.len(),
                 // The tasks have expired.
@@ -243,7 +243,7 @@ impl CrashRun {
                 plan,
                 id,
                 status: "stuck".to_owned(),
-                complaints: Vec::new(),
+                faults: Vec::new(),
             });
         }
     }

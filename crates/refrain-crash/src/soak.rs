@@ -44,13 +44,13 @@ use tokio::task::JoinSet;
 const RANDOM_STREAM: u64 = 0x73_6f_61_6b;
 /// The lifetime of a task, in seconds.
 const TASK_TTL: u64 = 90;
-const KILL_EVERY: Duration = Duration::from_secs(10);
-const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-const PROGRESS_EVERY: Duration = Duration::from_secs(10);
+const KILL_INTERVAL: Duration = Duration::from_secs(10);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 /// How long clients may take to finish after the end of the load.
-const LAST_CALLS: Duration = Duration::from_secs(120);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long leftovers may take to expire after the last client has left.
-const SETTLE: Duration = Duration::from_secs(TASK_TTL + 60);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(TASK_TTL + 60);
 
 #[derive(Clone, clap::Args)]
 pub(crate) struct SoakOptions {
@@ -105,7 +105,7 @@ pub(crate) async fn run(
         at_once: 0,
     };
     let run = CrashRun::start(crash, seed, dir, Some(TASK_TTL)).await?;
-    let addresses = run.fleet.addresses().map(|it| it.endpoint);
+    let addresses = run.fleet.addresses().map(|worker| worker.endpoint);
     for address in addresses {
         retry(|_| true, || http::status_of(address, "/readyz")).await?;
     }
@@ -127,11 +127,11 @@ pub(crate) async fn run(
     let ended = tokio::select! {
         ended = soak.load() => ended?,
         failed = soak.kill_in_turn() => match failed? {},
-        failed = soak.watch(&monitor, begun) => match failed? {},
+        failed = soak.monitor(&monitor, begun) => match failed? {},
     };
     drop(balancer);
     soak.run.fleet.end(1).await;
-    let left = monitor.settle(&before, SETTLE).await?;
+    let left = monitor.settle(&before, SETTLE_TIMEOUT).await?;
     soak.run.fleet.end(0).await;
     let mut evidence = soak.run.evidence(ended, dir).await?;
     let calls = CallEvidence::take(&mut evidence, std::mem::take(&mut *soak.calls.lock()));
@@ -176,7 +176,7 @@ impl Soak {
             }
             Ok::<(), CrashError>(())
         };
-        let limit = self.end + LAST_CALLS;
+        let limit = self.end + FINISH_TIMEOUT;
         match tokio::time::timeout_at(limit.into(), joined).await {
             Ok(joined) => joined?,
             Err(_) => self.fault(format!("{} clients did not finish", clients.len())),
@@ -187,7 +187,7 @@ impl Soak {
     /// Kills and restarts the instances other than the first one in turn, until the end of the load.
     async fn kill_in_turn(&self) -> Result<Infallible, CrashError> {
         for turn in 0.. {
-            tokio::time::sleep(KILL_EVERY).await;
+            tokio::time::sleep(KILL_INTERVAL).await;
             self.run.fleet.must_run()?;
             if !self.is_over() {
                 self.run.fleet.kill(1 + turn % (WORKERS - 1))?;
@@ -196,16 +196,16 @@ impl Soak {
         std::future::pending().await
     }
 
-    /// Samples the first instance until dropped. Prints a line now and then if a person watches.
-    async fn watch(&self, monitor: &Monitor, begun: Instant) -> Result<Infallible, CrashError> {
+    /// Samples the first instance until dropped. Prints progress if standard error is a terminal.
+    async fn monitor(&self, monitor: &Monitor, begun: Instant) -> Result<Infallible, CrashError> {
         let mut printed = begun;
         loop {
-            tokio::time::sleep(SAMPLE_EVERY).await;
+            tokio::time::sleep(SAMPLE_INTERVAL).await;
             let sample = Sample {
                 second: begun.elapsed().as_secs_f64(),
                 ..monitor.sample().await?
             };
-            if printed.elapsed() >= PROGRESS_EVERY {
+            if printed.elapsed() >= PROGRESS_INTERVAL {
                 printed = Instant::now();
                 self.print_progress(&sample)?;
             }

@@ -32,12 +32,12 @@ pub(crate) const LIVE_TOOL: &str = "live_order";
 /// A resource that is announced as updated twice a second. It contains the number of tokio tasks.
 pub(crate) const RESOURCE: &str = "soak://runtime";
 /// The time limit of a live call. Abandoned ones are held until then.
-const LIVE_TIME: Duration = Duration::from_secs(60);
+const LIVE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a token and a record of the replay log are valid.
 const FLOW_TTL: Duration = Duration::from_secs(60);
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// The longest pause before and after an effect, in milliseconds, in which a kill may hit.
-const PAUSE: u64 = 120;
+const MAX_PAUSE: u64 = 120;
 /// The random stream of a worker.
 const RANDOM_STREAM: u64 = 0x64_65_73_6b;
 
@@ -104,7 +104,7 @@ fn limits() -> ServerLimits {
         idle_time: Duration::from_secs(10),
         body_time: Duration::from_secs(10),
         resume_time: Duration::from_secs(10),
-        live_time: LIVE_TIME,
+        live_time: LIVE_TIMEOUT,
         ..ServerLimits::default()
     }
 }
@@ -206,16 +206,16 @@ async fn runtime(_cx: Cx) -> Result<String> {
 
 async fn run_plan(cx: &Cx, state: &ToolState, plan: &TaskPlan, turn: u64) -> Result<String> {
     let mut words = Vec::new();
-    for (at, part) in plan.numbered() {
-        let cx = cx.scope(format!("part-{at}"));
-        let work = PartRun {
+    for (index, part) in plan.numbered() {
+        let cx = cx.scope(format!("part-{index}"));
+        let run = PartRun {
             cx: &cx,
             state,
             plan,
             turn,
-            part: at,
+            part: index,
         };
-        words.extend(work.part(part).await?);
+        words.extend(run.part(part).await?);
     }
     Ok(words.join(" "))
 }
@@ -303,7 +303,7 @@ impl ToolState {
     }
 
     async fn pause(&self) {
-        let time = millis_below(&mut self.random.lock(), PAUSE);
+        let time = millis_below(&mut self.random.lock(), MAX_PAUSE);
         tokio::time::sleep(time).await;
     }
 

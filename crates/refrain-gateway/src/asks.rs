@@ -1,6 +1,6 @@
 //! Passes the asks of a backend to the caller.
 //!
-//! An ask is journaled under its order, its kind and the fingerprint of its form. If the backend asks something else when
+//! An ask is journaled under its number, its kind and the fingerprint of its form. If the backend asks something else when
 //! a round runs again, the stored answer is not used.
 
 use crate::backend::Backend;
@@ -45,12 +45,9 @@ impl AskForwarder {
                 );
             })
             .on_log(LogLevel::Debug, move |message: LogMessage| {
-                let known = LogLevel::ALL.into_iter();
-                let level = known
-                    .into_iter()
-                    .find(|level| level.as_str() == message.level);
-                let level = level.unwrap_or(LogLevel::Info);
-                log.log(level, message.data);
+                let mut levels = LogLevel::ALL.into_iter();
+                let level = levels.find(|level| level.as_str() == message.level);
+                log.log(level.unwrap_or(LogLevel::Info), message.data);
             });
         if support.form {
             let asks = self.clone();
@@ -112,7 +109,7 @@ impl AskForwarder {
     async fn url(&self, ask: UrlAsk) -> Result<AskAnswer, HandlerError> {
         self.metrics.asked("url");
         let message = self.message(ask.message);
-        // The backend itself knows when the visit is complete.
+        // The backend itself checks whether the user has completed the action at the URL.
         let asked = self
             .cx
             .elicit_url(ask.key, message, ask.url, async || refrain::ok(true));

@@ -22,9 +22,9 @@ use tokio::time::{sleep, timeout};
 /// The wait after the first failed start of a backend, and the longest wait.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// How long a new connection waits for the ask of a backend that asks for the roots after it was initialized.
-const ROOTS_CHECK: Duration = Duration::from_millis(25);
-const ROOTS_CHECKS: u32 = 60;
+/// A new connection waits this long, this often, for a backend that asks for the roots after it was initialized.
+const ROOTS_CHECK_INTERVAL: Duration = Duration::from_millis(25);
+const MAX_ROOTS_CHECKS: u32 = 60;
 /// Lines of a backend's standard error that are logged in ten seconds.
 const STDERR_LINES: u32 = 1000;
 const ROOTS_LIST: &str = "\"roots/list\"";
@@ -164,12 +164,12 @@ impl Backend {
     /// before the first connection.
     pub(crate) fn has_portable_rounds(&self) -> bool {
         let negotiated = *self.connector.negotiated.lock();
-        let is_modern = negotiated.is_some_and(|it| it.dialect == Dialect::Modern);
+        let is_modern = negotiated.is_some_and(|backend| backend.dialect == Dialect::Modern);
         is_modern && self.connector.is_shared() == Some(true)
     }
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy)]
 pub(crate) enum ConnectionPurpose {
     Calls,
@@ -177,7 +177,7 @@ pub(crate) enum ConnectionPurpose {
     Lists,
 }
 
-/// Whether a server responds to pings. An error is a response too: some servers do not know the method.
+/// Accepts a JSON-RPC error as the response to a ping, since some servers do not know the method.
 pub(crate) fn check_response(pinged: Result<(), Error>) -> Result<(), Error> {
     match pinged {
         Err(Error {
@@ -189,12 +189,12 @@ pub(crate) fn check_response(pinged: Result<(), Error>) -> Result<(), Error> {
 }
 
 /// Waits until the backend has asked for the roots, for a limited time.
-async fn wait_for(asked: &AtomicBool) {
-    for _ in 0..ROOTS_CHECKS {
+async fn wait_for_roots_ask(asked: &AtomicBool) {
+    for _ in 0..MAX_ROOTS_CHECKS {
         if asked.load(Ordering::Relaxed) {
             return;
         }
-        sleep(ROOTS_CHECK).await;
+        sleep(ROOTS_CHECK_INTERVAL).await;
     }
 }
 
@@ -237,7 +237,7 @@ impl Connector {
     ) -> Result<Client, Arc<BackendStartError>> {
         self.check_backoff()?;
         let begun = Instant::now();
-        let limit = self.spec.start;
+        let limit = self.spec.start_timeout;
         let started = match timeout(limit, self.open(support, purpose)).await {
             Ok(started) => started,
             Err(_) => Err(BackendStartError::Timeout {
@@ -251,7 +251,7 @@ impl Connector {
                 *self.failure.lock() = None;
                 Ok(client)
             }
-            Err(error) => Err(self.note_failure(error, begun)),
+            Err(error) => Err(self.record_failure(error, begun)),
         }
     }
 
@@ -277,7 +277,7 @@ impl Connector {
     }
 
     /// Sets the pause until the next start. Starts that fail at the same time count as one.
-    fn note_failure(&self, error: BackendStartError, begun: Instant) -> Arc<BackendStartError> {
+    fn record_failure(&self, error: BackendStartError, begun: Instant) -> Arc<BackendStartError> {
         let error = Arc::new(error);
         let mut failure = self.failure.lock();
         let count = match &*failure {
@@ -302,7 +302,7 @@ impl Connector {
         purpose: ConnectionPurpose,
     ) -> Result<Client, BackendStartError> {
         let asked_for_roots = match purpose {
-            // There are no calls, so an ask for the roots is outside of calls.
+            // This connection serves no calls, so any ask for the roots is outside of a call.
             ConnectionPurpose::Lists => self.asks_for_roots.clone(),
             ConnectionPurpose::Calls => Arc::default(),
         };
@@ -310,24 +310,18 @@ impl Connector {
             backend: self.spec.name.clone(),
             source: Box::new(source),
         };
-        let known = self.negotiated.lock().map(|it| it.dialect);
-        let connected = match self.spec.dialect.or(known) {
-            Some(dialect) => {
-                let builder = self.builder(support, &asked_for_roots)?.dialect(dialect);
-                match self.connect_with(builder).await {
-                    Err(error) if self.spec.dialect.is_none() => {
-                        tracing::debug!(backend = self.spec.name, %dialect, %error, "negotiating again");
-                        let builder = self.builder(support, &asked_for_roots)?;
-                        self.connect_with(builder).await
-                    }
-                    connected => connected,
-                }
-            }
-            None => {
-                let builder = self.builder(support, &asked_for_roots)?;
-                self.connect_with(builder).await
-            }
-        };
+        let negotiated = self.negotiated.lock().map(|backend| backend.dialect);
+        let dialect = self.spec.dialect.or(negotiated);
+        let mut builder = self.builder(support, &asked_for_roots)?;
+        if let Some(dialect) = dialect {
+            builder = builder.dialect(dialect);
+        }
+        let mut connected = self.connect_with(builder).await;
+        if let (Err(error), Some(_), None) = (&connected, dialect, self.spec.dialect) {
+            tracing::debug!(backend = self.spec.name, ?dialect, %error, "reconnecting with negotiation");
+            let builder = self.builder(support, &asked_for_roots)?;
+            connected = self.connect_with(builder).await;
+        }
         let client = connected.map_err(failed)?;
         *self.negotiated.lock() = Some(NegotiatedBackend {
             dialect: client.dialect(),
@@ -337,7 +331,7 @@ impl Connector {
             // Some servers ask for the roots when they are initialized. Such an ask must not come during a call.
             check_response(client.ping().await).map_err(failed)?;
             if self.asks_for_roots.load(Ordering::Relaxed) && support.roots {
-                wait_for(&asked_for_roots).await;
+                wait_for_roots_ask(&asked_for_roots).await;
             }
         }
         Ok(client)
@@ -368,7 +362,7 @@ impl Connector {
             })
             .limits(ClientLimits {
                 deadline: None,
-                silence: spec.silence,
+                silence: spec.silence_timeout,
                 rounds: u32::MAX,
                 ..ClientLimits::default()
             })
@@ -398,26 +392,34 @@ impl Connector {
             let roots = spec.roots.iter().map(|uri| Root::new(uri.as_str()));
             builder = builder.connection_roots(roots.collect());
         }
-        if let BackendTransport::Http { headers, oauth, .. } = &spec.transport {
-            for (name, value) in headers {
-                builder = builder.header(name, value);
-            }
-            if let Some(credentials) = oauth {
-                let client = RegisteredClient::new(&credentials.client_id)
-                    .secret(&credentials.secret)
-                    .issuer(credentials.issuer.as_str());
-                let oauth = OAuth::by_credentials(client)
-                    .scopes(&credentials.scopes)
-                    .build();
-                builder = builder.authorize(oauth.map_err(|source| {
-                    BackendStartError::Authorization {
-                        backend: spec.name.clone(),
-                        source,
-                    }
-                })?);
-            }
+        self.add_authorization(builder)
+    }
+
+    /// Adds the headers and the OAuth credentials of a backend over HTTP.
+    fn add_authorization(
+        &self,
+        mut builder: ClientBuilder,
+    ) -> Result<ClientBuilder, BackendStartError> {
+        let BackendTransport::Http { headers, oauth, .. } = &self.spec.transport else {
+            return Ok(builder);
+        };
+        for (name, value) in headers {
+            builder = builder.header(name, value);
         }
-        Ok(builder)
+        let Some(credentials) = oauth else {
+            return Ok(builder);
+        };
+        let client = RegisteredClient::new(&credentials.client_id)
+            .secret(&credentials.secret)
+            .issuer(credentials.issuer.as_str());
+        let oauth = OAuth::by_credentials(client)
+            .scopes(&credentials.scopes)
+            .build();
+        let oauth = oauth.map_err(|source| BackendStartError::Authorization {
+            backend: self.spec.name.clone(),
+            source,
+        })?;
+        Ok(builder.authorize(oauth))
     }
 
     /// The command of a backend process, with only the variables that it may have.

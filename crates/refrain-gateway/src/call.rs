@@ -95,12 +95,12 @@ impl ProxiedTarget {
         let connection = backend.pool.acquire(key, &input.account).await;
         let connection = connection.map_err(|error| acquire_error(backend, error))?;
         let client = connection.client();
-        let found = client.complete(&reference, &argument, &input.value, &input.arguments);
-        let found = found.await;
-        if is_answered(&found) {
+        let suggestions = client.complete(&reference, &argument, &input.value, &input.arguments);
+        let suggestions = suggestions.await;
+        if is_answered(&suggestions) {
             connection.finish();
         }
-        found.map_err(|error| call_error(backend, &error))
+        suggestions.map_err(|error| call_error(backend, &error))
     }
 }
 
@@ -181,7 +181,7 @@ fn is_answered<T>(outcome: &Result<T, client::Error>) -> bool {
 }
 
 /// The result object of a backend.
-fn members(backend: &Backend, result: Value) -> Result<Map<String, Value>> {
+fn into_members(backend: &Backend, result: Value) -> Result<Map<String, Value>> {
     match result {
         Value::Object(members) => Ok(members),
         _ => Err(Error::msg(format!(
@@ -215,11 +215,11 @@ fn call_error(backend: &Backend, error: &client::Error) -> Error {
     };
     let may_have_run = error.is_outcome_unknown();
     limited_event!(WARN, backend = name, may_have_run, %error, "backend call failed");
-    let next = match may_have_run {
+    let advice = match may_have_run {
         true => "; it may have been executed, so check before you repeat it",
         false => "",
     };
-    Error::msg(format!("backend {name}: {why}{next}"))
+    Error::msg(format!("backend {name}: {why}{advice}"))
 }
 
 /// The error of a call without a connection.

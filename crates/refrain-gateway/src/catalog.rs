@@ -5,9 +5,13 @@ use crate::call::ProxiedTarget;
 use crate::check::ToolReport;
 use crate::config::{BackendSpec, Sessions, ToolHome, ToolTable, task_after};
 use crate::sessions;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use refrain::client::wire::client::AsSent;
 use refrain::client::wire::limited_event;
-use refrain::client::wire::{CallKind, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
+use refrain::client::wire::{
+    CallKind, Completion, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo,
+};
 use refrain::client::{Client, Error, ErrorKind};
 use refrain::prelude::*;
 use refrain::server::{Changes, CompletionInput, Prompt, Resource, ResourceTemplate};
@@ -136,11 +140,8 @@ impl BackendLists {
             names.tools.insert(tool.info().name.clone());
             changes = changes.tool(tool);
         }
-        for info in self
-            .tools
-            .iter()
-            .filter(|tool| is_offered(spec, &tool.name))
-        {
+        let tools = self.tools.iter();
+        for info in tools.filter(|tool| is_offered(spec, &tool.name)) {
             let tool = match tool(backend, info, availability) {
                 Ok(tool) => tool,
                 Err(error) => {
@@ -152,12 +153,14 @@ impl BackendLists {
             names.tools.insert(tool.info().name.clone());
             changes = changes.tool(tool);
         }
-        for info in self.prompts.iter().filter(|it| is_offered(spec, &it.name)) {
+        let prompts = self.prompts.iter();
+        for info in prompts.filter(|prompt| is_offered(spec, &prompt.name)) {
             let prompt = prompt(backend, info, self.completes);
             names.prompts.insert(prompt.info().name.clone());
             changes = changes.prompt(prompt);
         }
-        for info in self.resources.iter().filter(|it| is_offered(spec, &it.uri)) {
+        let resources = self.resources.iter();
+        for info in resources.filter(|resource| is_offered(spec, &resource.uri)) {
             names.resources.insert(info.uri.clone());
             changes = changes.resource(resource(backend, info));
         }
@@ -205,18 +208,18 @@ impl OfferedNames {
     }
 }
 
-/// How each tool of a backend is offered. `plain` is the list for clients that answer no asks.
+/// How each tool of a backend is offered. `without_asks` has the lists for clients that answer no asks.
 pub(crate) fn describe_tools(
     backend: &Arc<Backend>,
     listing: &BackendLists,
-    plain: Option<&BackendLists>,
+    without_asks: Option<&BackendLists>,
 ) -> Vec<ToolReport> {
     let spec = &*backend.spec;
-    let none = ToolTable::default();
+    let no_rules = ToolTable::default();
     let is_in = |list: &BackendLists, name: &str| list.tools.iter().any(|tool| tool.name == name);
     let tools = listing.tools.iter().map(|tool| {
-        let rules = spec.tools.get(&tool.name).unwrap_or(&none);
-        let home = match home(spec, rules, tool) {
+        let rules = spec.tools.get(&tool.name).unwrap_or(&no_rules);
+        let home = match tool_home(spec, rules, tool) {
             ToolHome::Replay => "replay",
             ToolHome::Live if backend.has_portable_rounds() => "client",
             ToolHome::Live => "live",
@@ -225,8 +228,8 @@ pub(crate) fn describe_tools(
             tool: tool.name.clone(),
             offered_as: is_offered(spec, &tool.name).then(|| offered_name(spec, rules, tool)),
             home,
-            task_after: after(spec, rules).map(|after| after.as_secs()),
-            asks: plain.is_some_and(|plain| !is_in(plain, &tool.name)),
+            task_after: tool_task_after(spec, rules).map(|after| after.as_secs()),
+            asks: without_asks.is_some_and(|lists| !is_in(lists, &tool.name)),
         }
     });
     tools.collect()
@@ -239,7 +242,7 @@ fn offered_name(spec: &BackendSpec, rules: &ToolTable, tool: &ToolInfo) -> Strin
     }
 }
 
-fn after(spec: &BackendSpec, rules: &ToolTable) -> Option<Duration> {
+fn tool_task_after(spec: &BackendSpec, rules: &ToolTable) -> Option<Duration> {
     match rules.task_after_seconds {
         Some(seconds) => task_after(seconds),
         None => spec.task_after,
@@ -255,8 +258,8 @@ pub(crate) fn is_denied(spec: &BackendSpec, name: &str) -> bool {
     spec.deny.iter().any(|deny| deny.matches(name))
 }
 
-/// A target that may be called again after a loss.
-fn repeatable(backend: &Arc<Backend>, kind: CallKind, name: &str) -> Arc<ProxiedTarget> {
+/// A target whose calls may be repeated after a lost response.
+fn repeatable_target(backend: &Arc<Backend>, kind: CallKind, name: &str) -> Arc<ProxiedTarget> {
     Arc::new(ProxiedTarget {
         backend: backend.clone(),
         kind,
@@ -272,10 +275,10 @@ fn tool(
     availability: Availability,
 ) -> Result<Tool, sessions::EntryError> {
     let spec = &*backend.spec;
-    let none = ToolTable::default();
-    let rules = spec.tools.get(&sent.name).unwrap_or(&none);
+    let no_rules = ToolTable::default();
+    let rules = spec.tools.get(&sent.name).unwrap_or(&no_rules);
     let name = offered_name(spec, rules, sent);
-    let home = home(spec, rules, sent);
+    let home = tool_home(spec, rules, sent);
     let has_portable_rounds = backend.has_portable_rounds();
     let target = Arc::new(ProxiedTarget {
         backend: backend.clone(),
@@ -305,24 +308,13 @@ fn tool(
         Sessions::None => tool.listing(sent),
         Sessions::Caller => tool.listing(sent).pin_to_caller(),
         Sessions::Handle => {
-            let entry = sessions::with_argument(spec, sent)?;
-            tool.listing(&entry).pin_by_handle(sessions::ARGUMENT)
+            let entry = sessions::with_handle_argument(spec, sent)?;
+            tool.listing(&entry)
+                .pin_by_handle(sessions::HANDLE_ARGUMENT)
         }
     };
-    if let Some(title) = &rules.title {
-        tool = tool.title(title);
-    }
-    let description = rules.description.as_ref().or(sent.description.as_ref());
-    if availability == Availability::Down {
-        let description = description.map(String::as_str).unwrap_or_default();
-        tool = tool.describe(format!("(unavailable) {description}"));
-    } else if let Some(description) = &rules.description {
-        tool = tool.describe(description);
-    }
-    if let Some(annotations) = &rules.annotations {
-        tool = tool.annotations(annotations.clone());
-    }
-    if let Some(after) = after(spec, rules) {
+    tool = with_descriptions(tool, rules, sent, availability);
+    if let Some(after) = tool_task_after(spec, rules) {
         tool = tool.task_after(after);
     }
     // The silence limit of the backend ends a call earlier.
@@ -335,7 +327,30 @@ fn tool(
     })
 }
 
-fn home(spec: &BackendSpec, rules: &ToolTable, info: &ToolInfo) -> ToolHome {
+/// Applies the rules for the texts and hints of a tool, and marks a tool whose backend is down.
+fn with_descriptions(
+    mut tool: Tool,
+    rules: &ToolTable,
+    sent: &ToolInfo,
+    availability: Availability,
+) -> Tool {
+    if let Some(title) = &rules.title {
+        tool = tool.title(title);
+    }
+    let description = rules.description.as_ref().or(sent.description.as_ref());
+    if availability == Availability::Down {
+        let description = description.map(String::as_str).unwrap_or_default();
+        tool = tool.describe(format!("(unavailable) {description}"));
+    } else if let Some(description) = &rules.description {
+        tool = tool.describe(description);
+    }
+    match &rules.annotations {
+        Some(annotations) => tool.annotations(annotations.clone()),
+        None => tool,
+    }
+}
+
+fn tool_home(spec: &BackendSpec, rules: &ToolTable, info: &ToolInfo) -> ToolHome {
     let hints = info.annotations.as_ref();
     let is_read_only = hints.and_then(|hints| hints.read_only_hint) == Some(true);
     match rules.home {
@@ -347,7 +362,7 @@ fn home(spec: &BackendSpec, rules: &ToolTable, info: &ToolInfo) -> ToolHome {
 
 fn prompt(backend: &Arc<Backend>, sent: &AsSent<PromptInfo>, completes: bool) -> Prompt {
     let name = format!("{}{}", backend.spec.prefix, sent.name);
-    let target = repeatable(backend, CallKind::Prompt, &sent.name);
+    let target = repeatable_target(backend, CallKind::Prompt, &sent.name);
     let handler = {
         let target = target.clone();
         move |cx: Cx, arguments: Arguments| {
@@ -361,18 +376,26 @@ fn prompt(backend: &Arc<Backend>, sent: &AsSent<PromptInfo>, completes: bool) ->
     }
     if completes {
         for argument in &sent.arguments {
-            let (target, argument) = (target.clone(), argument.name.clone());
-            prompt = prompt.complete(argument.clone(), move |input: CompletionInput| {
-                let (target, argument) = (target.clone(), argument.clone());
-                async move { target.complete(argument, input).await }
-            });
+            prompt = prompt.complete(&argument.name, completer(&target, &argument.name));
         }
     }
     prompt
 }
 
+/// Completes an argument of a prompt or a variable of a template.
+fn completer(
+    target: &Arc<ProxiedTarget>,
+    argument: &str,
+) -> impl Fn(CompletionInput) -> BoxFuture<'static, Result<Completion>> + Send + Sync + 'static {
+    let (target, argument) = (target.clone(), argument.to_owned());
+    move |input| {
+        let (target, argument) = (target.clone(), argument.clone());
+        async move { target.complete(argument, input).await }.boxed()
+    }
+}
+
 fn resource(backend: &Arc<Backend>, sent: &AsSent<ResourceInfo>) -> Resource {
-    let target = repeatable(backend, CallKind::Resource, &sent.uri);
+    let target = repeatable_target(backend, CallKind::Resource, &sent.uri);
     let handler = move |cx: Cx| {
         let target = target.clone();
         async move { target.call(cx, &target.name, Map::new(), None).await }
@@ -389,7 +412,7 @@ fn template(
     sent: &AsSent<ResourceTemplateInfo>,
     completes: bool,
 ) -> ResourceTemplate {
-    let target = repeatable(backend, CallKind::Resource, &sent.uri_template);
+    let target = repeatable_target(backend, CallKind::Resource, &sent.uri_template);
     let handler = {
         let target = target.clone();
         move |cx: Cx| {
@@ -410,11 +433,7 @@ fn template(
     }
     if completes {
         for variable in template.variables() {
-            let (target, name) = (target.clone(), variable.clone());
-            template = template.complete(variable, move |input: CompletionInput| {
-                let (target, name) = (target.clone(), name.clone());
-                async move { target.complete(name, input).await }
-            });
+            template = template.complete(&variable, completer(&target, &variable));
         }
     }
     template

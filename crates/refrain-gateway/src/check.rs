@@ -1,4 +1,4 @@
-//! A report about each backend: whether it starts, what it offers, and how its tools run.
+//! A report about each backend: whether it starts, its entries, and how its tools run.
 
 use crate::backend::Backend;
 use crate::catalog::{BackendLists, describe_tools};
@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a check found about one backend.
-#[derive(Debug, Serialize)]
+/// The result of the check of one backend.
+#[derive(Debug, Default, Serialize)]
 pub struct BackendReport {
     /// The backend.
     pub backend: String,
@@ -87,32 +87,25 @@ async fn report(backend: &Arc<Backend>) -> BackendReport {
     let begun = Instant::now();
     let mut report = BackendReport {
         backend: backend.spec.name.clone(),
-        server: None,
-        revision: None,
-        start_seconds: 0.0,
-        tools: Vec::new(),
-        unknown_rules: Vec::new(),
-        prompts: 0,
-        resources: 0,
-        error: None,
+        ..BackendReport::default()
     };
     let listed = list(backend, AskSupport::ALL, Some(&mut report)).await;
     report.start_seconds = begun.elapsed().as_secs_f64();
     match listed {
         Ok(listing) => {
             // Some servers offer tools that ask only to clients that can answer.
-            let plain = list(backend, AskSupport::NONE, None).await;
+            let without_asks = list(backend, AskSupport::NONE, None).await;
             report.unknown_rules = listing.unknown_rules(&backend.spec).cloned().collect();
             report.prompts = listing.prompts.len();
             report.resources = listing.resources.len() + listing.templates.len();
-            report.tools = describe_tools(backend, &listing, plain.ok().as_ref());
+            report.tools = describe_tools(backend, &listing, without_asks.ok().as_ref());
         }
         Err(error) => report.error = Some(error.to_string()),
     }
     report
 }
 
-/// Lists a backend over a new connection. Adds what the server says of itself to the report.
+/// Lists a backend over a new connection. Adds the server's name and revision to the report.
 async fn list(
     backend: &Backend,
     support: AskSupport,

@@ -21,7 +21,7 @@ use std::time::Duration;
 use url::Url;
 
 /// How long a handle is accepted, if its session does not end before.
-const SESSION: Duration = Duration::from_secs(24 * 3600);
+const HANDLE_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// The tables of a gateway in the configuration file.
 ///
@@ -73,7 +73,7 @@ impl Default for GatewayTable {
     }
 }
 
-/// What happens to the tools of a backend that is down.
+/// The treatment of tools whose backend is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unavailable {
@@ -332,12 +332,11 @@ pub(crate) struct BackendSpec {
     pub(crate) connections: usize,
     pub(crate) prewarm: usize,
     pub(crate) calls_per_process: u64,
-    pub(crate) idle: Duration,
-    /// How long a handle is accepted.
-    pub(crate) session: Duration,
-    pub(crate) start: Duration,
-    pub(crate) queue: Duration,
-    pub(crate) silence: Duration,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) handle_lifetime: Duration,
+    pub(crate) start_timeout: Duration,
+    pub(crate) queue_timeout: Duration,
+    pub(crate) silence_timeout: Duration,
     pub(crate) tools: BTreeMap<String, ToolTable>,
 }
 
@@ -368,9 +367,9 @@ impl GatewayConfig {
         }
         let mut backends = Vec::new();
         for (name, table) in &self.backends {
-            let found = errors.len();
+            let errors_before = errors.len();
             let spec = table.check(name, &mut errors);
-            if errors.len() == found {
+            if errors.len() == errors_before {
                 backends.extend(spec);
             }
         }

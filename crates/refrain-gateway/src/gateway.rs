@@ -19,9 +19,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// How long the first start of a backend may delay the start of the gateway, if it is not required.
-const FIRST_START: Duration = Duration::from_secs(25);
-/// How often idle connections are looked for.
-const CLOSE_IDLE_EVERY: Duration = Duration::from_secs(5);
+const FIRST_START_TIMEOUT: Duration = Duration::from_secs(25);
+/// The interval at which idle connections are closed.
+const CLOSE_IDLE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Why a gateway cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +72,7 @@ pub enum GatewayError {
 }
 
 impl GatewayError {
-    fn of(backend: &Backend, error: ServiceError) -> Self {
+    fn new(backend: &Backend, error: ServiceError) -> Self {
         match error {
             ServiceError::Start(error) => Self::Start(error),
             ServiceError::List(source) => Self::List {
@@ -94,7 +94,7 @@ pub struct Gateway {
     metrics: Arc<GatewayMetrics>,
     table: GatewayTable,
     /// The registered entries by backend.
-    offered: Mutex<BTreeMap<String, Offered>>,
+    offered: Mutex<BTreeMap<String, OfferedEntries>>,
     started: Mutex<Vec<StartedBackend>>,
     tasks: Mutex<JoinSet<()>>,
     /// Becomes true when the gateway stops.
@@ -102,7 +102,7 @@ pub struct Gateway {
 }
 
 /// The registered entries of a backend.
-struct Offered {
+struct OfferedEntries {
     names: OfferedNames,
     listing: BackendLists,
     availability: Availability,
@@ -149,11 +149,11 @@ impl Gateway {
             if all_required {
                 return starting.await;
             }
-            // The other backends are served without it.
-            let started = timeout(FIRST_START, starting).await;
-            started.unwrap_or(Err(ServiceError::Timeout(FIRST_START)))
+            // A slow backend must not delay the others. It is started again in the background.
+            let started = timeout(FIRST_START_TIMEOUT, starting).await;
+            started.unwrap_or(Err(ServiceError::Timeout(FIRST_START_TIMEOUT)))
         });
-        let mut offered: BTreeMap<String, Offered> = BTreeMap::new();
+        let mut offered: BTreeMap<String, OfferedEntries> = BTreeMap::new();
         let mut entries = Vec::new();
         let mut started = Vec::new();
         for (backend, result) in self.backends.iter().zip(join_all(starting).await) {
@@ -161,7 +161,7 @@ impl Gateway {
                 Ok((service, listing)) => {
                     let (added, names) = listing.offer(backend, Availability::Up);
                     check_collisions(&offered, backend, &names)?;
-                    let new = Offered {
+                    let new = OfferedEntries {
                         names,
                         listing,
                         availability: Availability::Up,
@@ -170,7 +170,7 @@ impl Gateway {
                     entries.push(added);
                     Some(service)
                 }
-                Err(error) if all_required => return Err(GatewayError::of(backend, error)),
+                Err(error) if all_required => return Err(GatewayError::new(backend, error)),
                 Err(error) => {
                     limited_event!(WARN, backend = backend.spec.name, %error, "backend is down");
                     None
@@ -204,7 +204,7 @@ impl Gateway {
         self.tasks.lock().spawn(async move {
             let stopped = stopping.wait_for(|stopping| *stopping);
             let mut stopped = pin!(stopped);
-            while timeout(CLOSE_IDLE_EVERY, &mut stopped).await.is_err() {
+            while timeout(CLOSE_IDLE_INTERVAL, &mut stopped).await.is_err() {
                 for backend in &gateway.backends {
                     backend.pool.close_idle();
                 }
@@ -212,7 +212,7 @@ impl Gateway {
         });
     }
 
-    /// Closes all connections, and waits for that. Calls in flight lose their backend.
+    /// Closes all connections, and waits until they are closed. Calls in flight lose their backend.
     pub async fn stop(&self) {
         self.stopping.send_replace(true);
         let tasks = std::mem::take(&mut *self.tasks.lock());
@@ -258,7 +258,7 @@ impl Gateway {
             backend: name.clone(),
             source,
         })?;
-        let new = Offered {
+        let new = OfferedEntries {
             names,
             listing,
             availability,
@@ -270,7 +270,7 @@ impl Gateway {
     /// Whether a backend offers the resource at this URI, by itself or by a template.
     pub(crate) fn offers_resource(&self, backend: &Backend, uri: &str) -> bool {
         let offered = self.offered.lock();
-        let Some(Offered { names, .. }) = offered.get(&backend.spec.name) else {
+        let Some(OfferedEntries { names, .. }) = offered.get(&backend.spec.name) else {
             return false;
         };
         let starts_with = |template: &String| {
@@ -310,10 +310,10 @@ impl Gateway {
 
 /// A builder with the name of the only backend, or that of the gateway, and without entries.
 fn named_builder(started: &[StartedBackend]) -> ServerBuilder {
-    let own = || Server::builder("refrain-gateway", env!("CARGO_PKG_VERSION"));
-    let [only] = started else { return own() };
+    let default = || Server::builder("refrain-gateway", env!("CARGO_PKG_VERSION"));
+    let [only] = started else { return default() };
     let Some(service) = &only.service else {
-        return own();
+        return default();
     };
     let server = service.client.server();
     let mut builder = match &server.info {
@@ -324,7 +324,7 @@ fn named_builder(started: &[StartedBackend]) -> ServerBuilder {
             }
             builder
         }
-        None => own(),
+        None => default(),
     };
     if let Some(instructions) = &server.instructions {
         builder = builder.instructions(instructions);
@@ -333,7 +333,7 @@ fn named_builder(started: &[StartedBackend]) -> ServerBuilder {
 }
 
 fn check_collisions(
-    offered: &BTreeMap<String, Offered>,
+    offered: &BTreeMap<String, OfferedEntries>,
     backend: &Backend,
     names: &OfferedNames,
 ) -> Result<(), GatewayError> {

@@ -5,7 +5,7 @@
 //! | exclusive: a server on pipes or HTTP+SSE | one call at a time | its asks or logs do not name their call |
 //! | shared: a server on HTTP, unless `exclusive` is set | all calls of one owner | its messages are in the response of their call |
 //!
-//! Invariants: a connection never changes its owner; a prewarmed connection has none until its first call; a connection
+//! Invariants: a connection never changes its owner; a prewarmed connection has no owner until its first call; a connection
 //! whose call was abandoned is closed, unless the backend keeps state for its owner; a connection with state is never closed to make
 //! room for another, and its process is never restarted under the same handle.
 
@@ -17,7 +17,7 @@ mod state;
 pub(crate) use guard::{CallEnd, ConnectionGuard};
 pub(crate) use limits::{ConnectionLimits, ConnectionPermit};
 
-use guard::Held;
+use guard::HeldConnection;
 use limits::ConnectionLimit;
 use state::{ExclusiveConnection, IdlePosition, PoolState, SpareConnection};
 
@@ -70,7 +70,7 @@ pub(crate) struct Pool {
 }
 
 enum Acquisition {
-    Acquired(Held),
+    Acquired(HeldConnection),
     /// Start a connection with this permit.
     Start(ConnectionPermit),
     /// Use the shared connection of the owner.
@@ -123,7 +123,7 @@ impl Pool {
         account: &Principal,
         support: AskSupport,
     ) -> Result<(), AcquireError> {
-        let permit = self.retry(account, || self.permit(account)).await?;
+        let permit = self.retry(account, || self.acquire_permit(account)).await?;
         self.state.lock().busy.push(owner.clone());
         let connection = self.start(ConnectionKey { owner, support }, permit).await?;
         connection.finish();
@@ -136,7 +136,7 @@ impl Pool {
         account: &Principal,
         attempt: impl Fn() -> Option<T>,
     ) -> Result<T, AcquireError> {
-        let waited = self.spec.queue;
+        let waited = self.spec.queue_timeout;
         let deadline = tokio::time::Instant::now() + waited;
         loop {
             let mut freed = pin!(self.limits.freed());
@@ -169,10 +169,10 @@ impl Pool {
         let mut state = self.state.lock();
         let exited = state.take_exited();
         let fits = |idle: &ExclusiveConnection| idle.key == *key && idle.permit.assign(account);
-        if let Some(at) = state.idle.iter().rposition(fits) {
-            let connection = state.idle.remove(at);
+        if let Some(index) = state.idle.iter().rposition(fits) {
+            let connection = state.idle.remove(index);
             state.busy.push(key.owner.clone());
-            return Some(Acquisition::Acquired(Held::Exclusive(connection)));
+            return Some(Acquisition::Acquired(HeldConnection::Exclusive(connection)));
         }
         if self.keeps_state() && state.busy.contains(&key.owner) {
             return None;
@@ -184,22 +184,22 @@ impl Pool {
             .spare
             .iter()
             .position(|spare| spare.support == key.support);
-        if let Some(at) = spare
-            && state.spare[at].permit.assign(account)
+        if let Some(index) = spare
+            && state.spare[index].permit.assign(account)
         {
-            let SpareConnection { client, permit, .. } = state.spare.remove(at);
+            let SpareConnection { client, permit, .. } = state.spare.remove(index);
             state.busy.push(key.owner.clone());
             drop(state);
             self.prewarm(key.support);
             let connection = ExclusiveConnection::new(key.clone(), client, permit);
-            return Some(Acquisition::Acquired(Held::Exclusive(connection)));
+            return Some(Acquisition::Acquired(HeldConnection::Exclusive(connection)));
         }
-        // Before the lock is released, so that a concurrent call of the same owner waits.
+        // Added before the lock is released, so that a concurrent call of the same owner waits.
         state.busy.push(key.owner.clone());
         drop(state);
-        // Their permits are free now.
+        // Frees the permits of the exited connections.
         drop(exited);
-        let permit = self.permit(account);
+        let permit = self.acquire_permit(account);
         if permit.is_none() {
             self.state.lock().free(&key.owner);
         }
@@ -213,7 +213,7 @@ impl Pool {
 
     /// A permit for a new connection. If a limit is reached, closes the connection that was idle longest among those that
     /// count for this limit.
-    fn permit(self: &Arc<Self>, account: &Principal) -> Option<ConnectionPermit> {
+    fn acquire_permit(self: &Arc<Self>, account: &Principal) -> Option<ConnectionPermit> {
         loop {
             let reached = match self.limits.try_acquire(&self.spec, Some(account)) {
                 Ok(permit) => return Some(permit),
@@ -226,7 +226,8 @@ impl Pool {
                 ConnectionLimit::Total => (self.limits.pools(), None),
             };
             let idle = pools.iter().filter_map(|pool| {
-                let since = pool.state.lock().oldest(pool.keeps_state(), account)?.0;
+                let state = pool.state.lock();
+                let (since, _) = state.longest_idle(pool.keeps_state(), account)?;
                 Some((since, pool))
             });
             let (_, pool) = idle.min_by_key(|(since, _)| *since)?;
@@ -237,22 +238,22 @@ impl Pool {
     /// Closes the connection that was idle longest, of this account or of any.
     fn evict(&self, account: Option<&Principal>) {
         let mut state = self.state.lock();
-        let Some((_, idle)) = state.oldest(self.keeps_state(), account) else {
+        let Some((_, idle)) = state.longest_idle(self.keeps_state(), account) else {
             return;
         };
         match idle {
-            IdlePosition::Exclusive(at) => {
-                let connection = state.idle.remove(at);
+            IdlePosition::Exclusive(index) => {
+                let connection = state.idle.remove(index);
                 drop(state);
                 self.close_connection(connection);
             }
-            IdlePosition::Spare(at) => {
-                let spare = state.spare.remove(at);
+            IdlePosition::Spare(index) => {
+                let spare = state.spare.remove(index);
                 drop(state);
                 self.limits.close(spare.client, Some(spare.permit));
             }
-            IdlePosition::Shared(at) => {
-                let connection = state.shared.remove(at);
+            IdlePosition::Shared(index) => {
+                let connection = state.shared.remove(index);
                 drop(state);
                 self.close_shared(connection);
             }
@@ -281,7 +282,7 @@ impl Pool {
         self.prewarm(key.support);
         Ok(ConnectionGuard::new(
             self.clone(),
-            Held::Exclusive(ExclusiveConnection::new(key, client, permit)),
+            HeldConnection::Exclusive(ExclusiveConnection::new(key, client, permit)),
         ))
     }
 
@@ -293,7 +294,7 @@ impl Pool {
         let mut state = self.state.lock();
         let spare = state.spare.iter().map(|spare| spare.support);
         let all = spare.chain(state.spares_starting.iter().copied());
-        let count = all.filter(|it| *it == support).count();
+        let count = all.filter(|spare| *spare == support).count();
         if state.is_closed || count >= self.spec.prewarm {
             return;
         }
@@ -309,8 +310,9 @@ impl Pool {
                 .connect(support, ConnectionPurpose::Calls)
                 .await;
             let mut state = pool.state.lock();
-            if let Some(at) = state.spares_starting.iter().position(|it| *it == support) {
-                state.spares_starting.swap_remove(at);
+            let mut starting = state.spares_starting.iter();
+            if let Some(index) = starting.position(|spare| *spare == support) {
+                state.spares_starting.swap_remove(index);
             }
             drop(state);
             match started {
@@ -340,10 +342,10 @@ impl Pool {
         self.limits.notify();
     }
 
-    fn release(&self, held: Held, end: CallEnd) {
+    fn release(&self, held: HeldConnection, end: CallEnd) {
         match held {
-            Held::Shared(connection) => self.release_shared(&connection, end),
-            Held::Exclusive(mut connection) => {
+            HeldConnection::Shared(connection) => self.release_shared(&connection, end),
+            HeldConnection::Exclusive(mut connection) => {
                 connection.calls += 1;
                 connection.idle_since = Instant::now();
                 let is_finished = end == CallEnd::Finished;
@@ -369,7 +371,7 @@ impl Pool {
 
     /// Closes connections that were idle for too long.
     pub(crate) fn close_idle(&self) {
-        let idle = self.spec.idle;
+        let idle = self.spec.idle_timeout;
         let mut state = self.state.lock();
         let expired: Vec<ExclusiveConnection> = state
             .idle
@@ -387,7 +389,7 @@ impl Pool {
         self.limits.close(client, Some(permit));
     }
 
-    /// Closes all idle connections and waits for that. Connections in use are closed when their calls end.
+    /// Closes all idle connections, and waits until they are closed. Connections in use are closed when their calls end.
     pub(crate) async fn close(&self) {
         let clients = self.take_all();
         self.limits.notify();

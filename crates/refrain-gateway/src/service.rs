@@ -22,16 +22,16 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// The pause between two looks at a backend that announces no changes, and between two starts of one that is down.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// The pause between two pings of an HTTP server that announces no changes, and how long it may take to respond.
-const PING_EVERY: Duration = Duration::from_secs(5);
-/// The shortest pause between two subscriptions to resources.
-const SUBSCRIBE_EVERY: Duration = Duration::from_millis(250);
+/// The interval at which a backend that announces no changes is checked, and a backend that is down is started.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// The interval between pings of an HTTP server that announces no changes, and the timeout of a ping.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// The minimum time between two subscriptions to resources.
+const MIN_SUBSCRIBE_INTERVAL: Duration = Duration::from_millis(250);
 /// The number of resources in one subscription.
-const SUBSCRIBED_RESOURCES: usize = 256;
+const MAX_SUBSCRIBED_RESOURCES: usize = 256;
 /// How long the lists of a new connection may change. Some servers add tools when they know the client's capabilities.
-const SETTLE: Duration = Duration::from_millis(300);
+const SETTLE_TIME: Duration = Duration::from_millis(300);
 /// How often such lists are read.
 const SETTLE_READS: usize = 5;
 
@@ -61,7 +61,7 @@ impl Service {
         permit: Option<ConnectionPermit>,
     ) -> Result<(Self, BackendLists), ServiceError> {
         let mut service = Self::connect(backend, permit, AskSupport::ALL).await?;
-        let limit = backend.spec.start;
+        let limit = backend.spec.start_timeout;
         match timeout(limit, service.list(backend)).await {
             Ok(listed) => Ok((service, listed?)),
             Err(_) => Err(ServiceError::Timeout(limit)),
@@ -77,8 +77,9 @@ impl Service {
             .connector
             .connect(support, ConnectionPurpose::Lists)
             .await?;
-        let changes = match filter(&client) {
-            Some(filter) => match timeout(backend.spec.start, client.listen(&filter)).await {
+        let changes = match change_filter(&client) {
+            Some(filter) => match timeout(backend.spec.start_timeout, client.listen(&filter)).await
+            {
                 Ok(Ok(changes)) => Some(changes),
                 Ok(Err(error)) => {
                     tracing::debug!(backend = backend.spec.name, %error, "backend announces no changes");
@@ -95,14 +96,14 @@ impl Service {
         })
     }
 
-    /// Lists the backend, again while it announces changes.
+    /// Lists the backend, and repeats this while it announces changes.
     pub(crate) async fn list(&mut self, backend: &Backend) -> Result<BackendLists, ServiceError> {
         let mut listing = BackendLists::read(&backend.spec, &self.client).await?;
         let Some(changes) = &mut self.changes else {
             return Ok(listing);
         };
         for _ in 1..SETTLE_READS {
-            let Ok(Ok(Some(_))) = timeout(SETTLE, changes.next()).await else {
+            let Ok(Ok(Some(_))) = timeout(SETTLE_TIME, changes.next()).await else {
                 break;
             };
             listing = BackendLists::read(&backend.spec, &self.client).await?;
@@ -111,7 +112,7 @@ impl Service {
     }
 
     /// Whether the backend announces changes of its lists or resources.
-    fn can_change(&self) -> bool {
+    fn announces_changes(&self) -> bool {
         self.changes.is_some() || has_subscriptions(&self.client)
     }
 
@@ -128,8 +129,8 @@ impl Service {
     }
 }
 
-/// The changes that a server announces.
-fn filter(client: &Client) -> Option<Filter> {
+/// The kinds of changes that a server announces.
+fn change_filter(client: &Client) -> Option<Filter> {
     let has = |capability: &str| {
         let declared = client.server().capabilities.get(capability);
         declared.is_some_and(|declared| declared["listChanged"] == true)
@@ -174,14 +175,14 @@ async fn keep_registered(
                 Err(error) => {
                     tracing::debug!(backend = backend.spec.name, %error, "backend is down");
                     gateway.set_down(backend, server);
-                    sleep(LOOK_EVERY).await;
+                    sleep(CHECK_INTERVAL).await;
                     continue;
                 }
             },
         };
         let is_shared = backend.connector.is_shared() == Some(true);
-        let can_change = service.can_change();
-        if can_change {
+        let announces_changes = service.announces_changes();
+        if announces_changes {
             watch_changes(gateway, backend, server, service).await;
         } else if is_shared {
             ping(backend, &service.client).await;
@@ -189,13 +190,13 @@ async fn keep_registered(
         let Some(service) = current.take() else {
             continue;
         };
-        if can_change || is_shared {
+        if announces_changes || is_shared {
             gateway.limits.close(service.client, service.permit);
-            sleep(LOOK_EVERY).await;
+            sleep(CHECK_INTERVAL).await;
         } else {
             service.release(backend);
             while !backend.connector.is_down() {
-                sleep(LOOK_EVERY).await;
+                sleep(CHECK_INTERVAL).await;
             }
         }
     }
@@ -203,10 +204,10 @@ async fn keep_registered(
 
 /// Pings a server until it does not respond.
 async fn ping(backend: &Backend, client: &Client) {
-    while let Ok(pinged) = timeout(PING_EVERY, client.ping()).await
+    while let Ok(pinged) = timeout(PING_INTERVAL, client.ping()).await
         && check_response(pinged).is_ok()
     {
-        sleep(PING_EVERY).await;
+        sleep(PING_INTERVAL).await;
     }
     limited_event!(
         WARN,
@@ -277,15 +278,15 @@ async fn watch_resources(
     loop {
         let mut uris: Vec<String> = subscribed.uris().into_iter().collect();
         uris.retain(|uri| gateway.offers_resource(backend, uri));
-        uris.truncate(SUBSCRIBED_RESOURCES);
-        // The former subscription ends only when the next one has begun.
+        uris.truncate(MAX_SUBSCRIBED_RESOURCES);
+        // The previous subscription ends only when the next one has begun.
         let next = subscribe(client, uris).await.unwrap_or_else(|error| {
             limited_event!(WARN, backend = backend.spec.name, %error, "failed to subscribe to resources");
             None
         });
-        let former = std::mem::replace(&mut updates, next);
-        if let Some(mut former) = former {
-            while let Some(Ok(Some(change))) = former.next().now_or_never() {
+        let previous = std::mem::replace(&mut updates, next);
+        if let Some(mut previous) = previous {
+            while let Some(Ok(Some(change))) = previous.next().now_or_never() {
                 announce(server, change);
             }
         }
@@ -293,7 +294,7 @@ async fn watch_resources(
             () = pass_updates(server, &mut updates) => {}
             is_open = subscribed.changed() => if !is_open { return Ok(()) },
         }
-        sleep(SUBSCRIBE_EVERY).await;
+        sleep(MIN_SUBSCRIBE_INTERVAL).await;
     }
 }
 
@@ -316,8 +317,8 @@ async fn pass_updates(server: &Server, updates: &mut Option<ChangeStream>) {
     while let Ok(Some(change)) = updates.next().await {
         announce(server, change);
     }
-    // The backend ended it.
-    sleep(LOOK_EVERY).await;
+    // The backend ended the subscription. Wait before the next one.
+    sleep(CHECK_INTERVAL).await;
 }
 
 fn announce(server: &Server, change: ServerChange) {
@@ -329,7 +330,7 @@ fn announce(server: &Server, change: ServerChange) {
 /// Waits until the server process has exited.
 async fn watch_process(client: &Client) -> Result<(), Error> {
     while !client.has_exited() {
-        sleep(LOOK_EVERY).await;
+        sleep(CHECK_INTERVAL).await;
     }
     Ok(())
 }

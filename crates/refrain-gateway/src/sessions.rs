@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// The argument that contains a handle.
-pub(crate) const ARGUMENT: &str = "session";
+pub(crate) const HANDLE_ARGUMENT: &str = "session";
 
 /// The offered name of the tool that opens a session.
 pub(crate) fn open_tool_name(spec: &BackendSpec) -> String {
@@ -25,10 +25,10 @@ pub(crate) fn open_tool_name(spec: &BackendSpec) -> String {
 pub(crate) fn open_tool(backend: &Arc<Backend>) -> Tool {
     let name = open_tool_name(&backend.spec);
     let description = format!(
-        "Opens a session of {} and returns its handle. Pass the handle as the argument `{ARGUMENT}` to the other tools. A session \
+        "Opens a session of {} and returns its handle. Pass the handle as the argument `{HANDLE_ARGUMENT}` to the other tools. A session \
          that is not used for {} seconds ends.",
         backend.spec.name,
-        backend.spec.idle.as_secs()
+        backend.spec.idle_timeout.as_secs()
     );
     let backend = backend.clone();
     let open = move |cx: Cx, server: State<Server>| {
@@ -39,13 +39,13 @@ pub(crate) fn open_tool(backend: &Arc<Backend>) -> Tool {
                 principal: cx.principal().clone(),
                 handle: Some(id.as_str().into()),
             };
-            let handle = server.seal_handle(cx.principal(), &id, backend.spec.session)?;
+            let handle = server.seal_handle(cx.principal(), &id, backend.spec.handle_lifetime)?;
             let opened = backend
                 .pool
                 .open(owner, &cx.account(), AskSupport::ALL)
                 .await;
             opened.map_err(|error| acquire_error(&backend, error))?;
-            Ok(Json(json!({ ARGUMENT: handle })))
+            Ok(Json(json!({ HANDLE_ARGUMENT: handle })))
         }
     };
     // Live, because the process is in the memory of this instance.
@@ -53,7 +53,7 @@ pub(crate) fn open_tool(backend: &Arc<Backend>) -> Tool {
 }
 
 /// The entry of a tool with the argument for the handle.
-pub(crate) fn with_argument(
+pub(crate) fn with_handle_argument(
     spec: &BackendSpec,
     sent: &AsSent<ToolInfo>,
 ) -> Result<AsSent<ToolInfo>, EntryError> {
@@ -67,12 +67,13 @@ pub(crate) fn with_argument(
         "type": "string",
         "description": format!("The handle of a session, which the tool {} returned.", open_tool_name(spec)),
     });
-    if properties.insert(ARGUMENT.to_owned(), argument).is_some() {
+    let replaced = properties.insert(HANDLE_ARGUMENT.to_owned(), argument);
+    if replaced.is_some() {
         return Err(EntryError::ArgumentTaken);
     }
     let required = schema.entry("required").or_insert_with(|| json!([]));
     let required = required.as_array_mut().ok_or(EntryError::Schema)?;
-    required.push(ARGUMENT.into());
+    required.push(HANDLE_ARGUMENT.into());
     let raw: Box<RawValue> = to_raw_value(&entry)?;
     Ok(AsSent::read(&raw)?)
 }
@@ -82,9 +83,9 @@ pub(crate) fn with_argument(
 pub(crate) enum EntryError {
     #[error("invalid entry: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("its input schema is not that of an object")]
+    #[error("its input schema does not describe an object")]
     Schema,
-    #[error("it has an argument `{ARGUMENT}` already, which sessions = \"handle\" needs")]
+    #[error("it has an argument `{HANDLE_ARGUMENT}` already, which sessions = \"handle\" needs")]
     ArgumentTaken,
     #[error(transparent)]
     Entry(#[from] ReadError),
@@ -97,10 +98,10 @@ pub(crate) fn take_handle(
     cx: &Cx,
     arguments: &mut Map<String, Value>,
 ) -> Result<Arc<str>> {
-    let handle = arguments.remove(ARGUMENT);
+    let handle = arguments.remove(HANDLE_ARGUMENT);
     let Some(Value::String(handle)) = handle else {
         return Err(Error::msg(format!(
-            "the argument `{ARGUMENT}` is missing: call {} first, and pass the handle that it returns",
+            "the argument `{HANDLE_ARGUMENT}` is missing: call {} first, and pass the handle that it returns",
             open_tool_name(spec)
         )));
     };

@@ -8,8 +8,8 @@ use syn::{Attribute, Meta};
 pub(crate) fn text(attrs: &[Attribute]) -> Option<String> {
     let lines: Vec<String> = attrs
         .iter()
-        .filter_map(literal)
-        .flat_map(|comment| lines(&comment))
+        .filter_map(doc_literal)
+        .flat_map(|comment| comment_lines(&comment))
         .collect();
     let text = lines.join("\n");
     let text = text.trim();
@@ -17,7 +17,7 @@ pub(crate) fn text(attrs: &[Attribute]) -> Option<String> {
 }
 
 /// The text of a doc comment. `#[doc(hidden)]` and `#[doc = include_str!(..)]` have no text.
-fn literal(attr: &Attribute) -> Option<String> {
+fn doc_literal(attr: &Attribute) -> Option<String> {
     let Meta::NameValue(meta) = &attr.meta else {
         return None;
     };
@@ -25,9 +25,9 @@ fn literal(attr: &Attribute) -> Option<String> {
     meta.path.is_ident("doc").then(|| text.value())
 }
 
-fn lines(comment: &str) -> Vec<String> {
+fn comment_lines(comment: &str) -> Vec<String> {
     // The lines of a block comment may start with a star.
-    let starred = comment.contains('\n')
+    let has_stars = comment.contains('\n')
         && comment
             .split('\n')
             .skip(1)
@@ -36,7 +36,7 @@ fn lines(comment: &str) -> Vec<String> {
     comment
         .split('\n')
         .map(|line| {
-            let unstarred = line.trim_start().strip_prefix('*').filter(|_| starred);
+            let unstarred = line.trim_start().strip_prefix('*').filter(|_| has_stars);
             let line = unstarred.unwrap_or(line);
             line.strip_prefix(' ').unwrap_or(line).trim_end().to_owned()
         })

@@ -48,7 +48,7 @@ impl Errors {
 }
 
 /// Lists names, as in "`a`, `b` and `c`".
-pub(crate) fn listed(names: &[&str]) -> String {
+pub(crate) fn list_names(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     match quoted.split_last() {
         Some((last, [])) => last.clone(),
@@ -63,9 +63,9 @@ mod tests {
 
     #[test]
     fn names_are_listed_with_commas_and_and() {
-        assert_eq!(listed(&[]), "none");
-        assert_eq!(listed(&["a"]), "`a`");
-        assert_eq!(listed(&["a", "b"]), "`a` and `b`");
-        assert_eq!(listed(&["a", "b", "c"]), "`a`, `b` and `c`");
+        assert_eq!(list_names(&[]), "none");
+        assert_eq!(list_names(&["a"]), "`a`");
+        assert_eq!(list_names(&["a", "b"]), "`a` and `b`");
+        assert_eq!(list_names(&["a", "b", "c"]), "`a`, `b` and `c`");
     }
 }

@@ -65,7 +65,7 @@ impl Parse for HandlerFn {
         let attrs = input.call(Attribute::parse_outer)?;
         let vis = input.parse()?;
         let sig = input.parse()?;
-        let ahead = input.span();
+        let body_span = input.span();
         let body = input.parse()?;
         match &body {
             TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Ok(Self {
@@ -74,7 +74,7 @@ impl Parse for HandlerFn {
                 sig,
                 body,
             }),
-            _ => Err(syn::Error::new(ahead, "expected a function body")),
+            _ => Err(syn::Error::new(body_span, "expected a function body")),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The keys of an attribute: `key = value`, and flags without a value.
 
-use crate::errors::{Errors, listed};
+use crate::errors::{Errors, list_names};
 use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
@@ -50,7 +50,7 @@ impl AttributeKeys {
         for key in parsed {
             let name = key.name.unraw().to_string();
             if !allowed.contains(&name.as_str()) {
-                let allowed = listed(allowed);
+                let allowed = list_names(allowed);
                 let message = format!("unknown key `{name}`: {attribute} allows {allowed}");
                 errors.at(&key.name, message);
             } else if self.0.iter().any(|earlier| earlier.name == key.name) {

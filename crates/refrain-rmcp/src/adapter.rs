@@ -71,7 +71,7 @@ impl Adapter {
     /// Reads the lists of the handler, and returns a builder for the server. Its name, version and instructions are those of
     /// [`ServerHandler::get_info`]. Entries can be added to the builder, for example Refrain's own tools.
     ///
-    /// The lists are read in a tokio runtime of their own. A list that fails is logged and empty.
+    /// The lists are read in a separate tokio runtime. A list that fails is logged and empty.
     ///
     /// ```
     /// # struct Shop;

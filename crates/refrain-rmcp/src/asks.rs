@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 pub(crate) enum AskName {
     /// The handler's own key.
     Key(String),
-    /// The order of the ask. An answer to another form must not be used, so the form is part of the name.
-    Order(String),
+    /// The method and number of the request, if the handler gave no key. Later code may send another form at this
+    /// number, so the form is part of the name.
+    Numbered(String),
 }
 
 /// Asks the caller under this name.
@@ -26,11 +27,11 @@ pub(crate) async fn ask(
     name: AskName,
     request: ServerRequest,
 ) -> Result<ClientResult, ErrorData> {
-    let is_ordered = matches!(name, AskName::Order(_));
-    let (AskName::Key(name) | AskName::Order(name)) = name;
+    let is_numbered = matches!(name, AskName::Numbered(_));
+    let (AskName::Key(name) | AskName::Numbered(name)) = name;
     match request {
         ServerRequest::ElicitRequest(request) => {
-            elicit(&cx, name, is_ordered, request.params).await
+            elicit(&cx, name, is_numbered, request.params).await
         }
         ServerRequest::CreateMessageRequest(request) => sample(&cx, name, &request.params).await,
         ServerRequest::ListRootsRequest(_) => {
@@ -45,7 +46,7 @@ pub(crate) async fn ask(
     }
 }
 
-/// Asks the caller everything that a round of the handler requires, in one round.
+/// Sends all requests of an `InputRequiredResult` to the caller in one round.
 pub(crate) async fn ask_all(cx: &Cx, requests: InputRequests) -> Result<InputResponses, ErrorData> {
     let asks = requests.into_iter().map(async |(key, request)| {
         let (name, request) = (AskName::Key(key.clone()), server_request(request)?);
@@ -69,7 +70,7 @@ pub(crate) fn server_request(request: InputRequest) -> Result<ServerRequest, Err
 async fn elicit(
     cx: &Cx,
     name: String,
-    is_ordered: bool,
+    is_numbered: bool,
     params: ElicitRequestParams,
 ) -> Result<ClientResult, ErrorData> {
     let (action, content) = match params {
@@ -80,7 +81,7 @@ async fn elicit(
         } => {
             let schema = to_raw_value(&requested_schema).map_err(internal)?;
             let form = Form::parse(&schema).map_err(internal)?;
-            let cx = match is_ordered {
+            let cx = match is_numbered {
                 true => cx.scope(format!("{:016x}", form.fingerprint())),
                 false => cx.clone(),
             };
@@ -121,7 +122,7 @@ async fn elicit_url(
     message: String,
     url: String,
 ) -> Result<ElicitationAction, ErrorData> {
-    // The handler itself knows when the visit is complete.
+    // The handler itself checks whether the user has completed the action at the URL.
     let asked = cx.elicit_url(name, message, url, async || refrain::ok(true));
     let Err(error) = asked.await else {
         return Ok(ElicitationAction::Accept);

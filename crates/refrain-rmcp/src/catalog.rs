@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The names under which a handler has ever offered entries.
+/// The names of all entries that a handler has offered so far.
 #[derive(Default)]
 pub(crate) struct OfferedNames(Mutex<BTreeSet<(u8, String)>>);
 
@@ -55,7 +55,7 @@ impl RmcpHandler {
             _ => return,
         };
         let (handler, server) = (self.clone(), server.clone());
-        // Not part of the call, which may end before.
+        // A separate task, since the call may end before the lists are read.
         tokio::spawn(async move {
             let _one_at_a_time = handler.refresh.lock().await;
             if let Err(error) = server.change(handler.list(changed).await) {
@@ -64,7 +64,7 @@ impl RmcpHandler {
         });
     }
 
-    /// The entries of these lists, instead of those offered before. A list that fails is logged and left as it is.
+    /// Changes that replace the offered entries of these lists by the current ones. A list that fails is logged and not changed.
     async fn list(self: &Arc<Self>, listings: &[Listing]) -> Changes {
         let mut changes = Changes::new();
         for listing in listings {
@@ -104,7 +104,7 @@ impl RmcpHandler {
         }
     }
 
-    /// Sends a request that belongs to no call, so that the requests of the handler fail.
+    /// Sends a request outside of a call. Requests that the handler sends meanwhile fail.
     async fn request(&self, request: ClientRequest) -> Result<ServerResult, ErrorData> {
         let mut connection = Connection::open(ClientCapabilities::default());
         let mut running = self.service.handle_request(request, connection.context());
@@ -126,19 +126,19 @@ impl RmcpHandler {
 
     fn offer(self: &Arc<Self>, changes: Changes, listing: Listing, entry: &RawValue) -> Changes {
         let (name, changes) = match listing {
-            Listing::Tools => match read::<ToolInfo>(entry) {
+            Listing::Tools => match read_entry::<ToolInfo>(entry) {
                 Some(entry) => (entry.name.clone(), changes.tool(self.tool(&entry))),
                 None => return changes,
             },
-            Listing::Prompts => match read::<PromptInfo>(entry) {
+            Listing::Prompts => match read_entry::<PromptInfo>(entry) {
                 Some(entry) => (entry.name.clone(), changes.prompt(self.prompt(&entry))),
                 None => return changes,
             },
-            Listing::Resources => match read::<ResourceInfo>(entry) {
+            Listing::Resources => match read_entry::<ResourceInfo>(entry) {
                 Some(entry) => (entry.uri.clone(), changes.resource(self.resource(&entry))),
                 None => return changes,
             },
-            Listing::ResourceTemplates => match read::<ResourceTemplateInfo>(entry) {
+            Listing::ResourceTemplates => match read_entry::<ResourceTemplateInfo>(entry) {
                 Some(entry) => {
                     let changes = changes.resource_template(self.template(&entry));
                     (entry.uri_template.clone(), changes)
@@ -238,7 +238,7 @@ impl RmcpHandler {
         self: &Arc<Self>,
         reference: Reference,
         argument: String,
-    ) -> impl Fn(CompletionInput) -> Suggesting + Send + Sync + 'static {
+    ) -> impl Fn(CompletionInput) -> CompletionFuture + Send + Sync + 'static {
         let handler = self.clone();
         move |input| {
             let handler = handler.clone();
@@ -259,7 +259,7 @@ impl RmcpHandler {
     }
 }
 
-type Suggesting = std::pin::Pin<Box<dyn Future<Output = Result<Completion>> + Send>>;
+type CompletionFuture = std::pin::Pin<Box<dyn Future<Output = Result<Completion>> + Send>>;
 
 /// The method of a list, and the member of its result with the entries.
 fn wire_names(listing: Listing) -> (&'static str, &'static str) {
@@ -271,9 +271,9 @@ fn wire_names(listing: Listing) -> (&'static str, &'static str) {
     }
 }
 
-fn read<T: DeserializeOwned>(entry: &RawValue) -> Option<AsSent<T>> {
+fn read_entry<T: DeserializeOwned>(entry: &RawValue) -> Option<AsSent<T>> {
     let read = AsSent::read(entry);
-    read.inspect_err(|error| tracing::warn!(%error, entry = entry.get(), "entry is not offered"))
+    read.inspect_err(|error| tracing::warn!(%error, entry = entry.get(), "skipping invalid entry"))
         .ok()
 }
 

@@ -51,7 +51,8 @@ impl<S: Service<RoleServer>> Connection<S> {
         }
     }
 
-    /// The context of a request. It names the revision 2026-07-28, so that the handler may also return rounds.
+    /// The context of a request. It names the revision 2026-07-28, so that the handler may return
+    /// `InputRequiredResult`.
     pub(crate) fn context(&self) -> RequestContext<RoleServer> {
         let mut context = RequestContext::new(RequestId::Number(0), self.running.peer().clone());
         let capabilities = self.capabilities.clone();
@@ -110,7 +111,7 @@ pub(crate) fn capabilities_of(cx: &Cx) -> ClientCapabilities {
     json.and_then(serde_json::from_value).unwrap_or_default()
 }
 
-/// How clients are named to handlers.
+/// The client name and version that handlers see.
 fn client() -> Implementation {
     Implementation::new("refrain-rmcp", env!("CARGO_PKG_VERSION"))
 }

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-type Answering = Pin<Box<dyn Future<Output = Result<ClientResult, ErrorData>> + Send>>;
+type AnswerFuture = Pin<Box<dyn Future<Output = Result<ClientResult, ErrorData>> + Send>>;
 
 /// The messages of one running handler.
 pub(crate) struct Forwarder {
@@ -22,19 +22,19 @@ pub(crate) struct Forwarder {
     cx: Cx,
     server: Server,
     handler: Arc<RmcpHandler>,
-    open: Vec<(RequestId, Answering)>,
-    /// The number of requests so far, by method.
-    asked: Counts,
+    asks: Vec<(RequestId, AnswerFuture)>,
+    counts: AskCounts,
 }
 
+/// The number of requests so far, by method.
 #[derive(Default)]
-struct Counts {
+struct AskCounts {
     elicitation: u32,
     sampling: u32,
     roots: u32,
 }
 
-impl Counts {
+impl AskCounts {
     /// The name of the next ask. A handler that runs again asks in the same order, so it gets the same names.
     fn next_name(&mut self, request: &ServerRequest) -> AskName {
         let (kind, count) = match request {
@@ -43,7 +43,7 @@ impl Counts {
             _ => ("elicitation", &mut self.elicitation),
         };
         *count += 1;
-        AskName::Order(format!("{kind}-{count}"))
+        AskName::Numbered(format!("{kind}-{count}"))
     }
 }
 
@@ -59,8 +59,8 @@ impl Forwarder {
             cx: cx.clone(),
             server: server.clone(),
             handler: handler.clone(),
-            open: Vec::new(),
-            asked: Counts::default(),
+            asks: Vec::new(),
+            counts: AskCounts::default(),
         }
     }
 
@@ -70,8 +70,8 @@ impl Forwarder {
             self.forward(message);
         }
         let connection = &self.connection;
-        self.open
-            .retain_mut(|(id, answering)| match answering.as_mut().poll(task) {
+        self.asks
+            .retain_mut(|(id, answer)| match answer.as_mut().poll(task) {
                 Poll::Ready(answer) => {
                     connection.answer(id.clone(), answer);
                     false
@@ -92,9 +92,9 @@ impl Forwarder {
     fn forward(&mut self, message: ServerJsonRpcMessage) {
         match message {
             ServerJsonRpcMessage::Request(message) => {
-                let name = self.asked.next_name(&message.request);
-                let answering = Box::pin(ask(self.cx.clone(), name, message.request));
-                self.open.push((message.id, answering));
+                let name = self.counts.next_name(&message.request);
+                let answer = Box::pin(ask(self.cx.clone(), name, message.request));
+                self.asks.push((message.id, answer));
             }
             ServerJsonRpcMessage::Notification(message) => self.notify(message.notification),
             _ => {}
@@ -117,7 +117,7 @@ impl Forwarder {
             // The handler no longer waits for this answer.
             ServerNotification::CancelledNotification(notification) => {
                 let withdrawn = notification.params.request_id;
-                self.open.retain(|(id, _)| Some(id) != withdrawn.as_ref());
+                self.asks.retain(|(id, _)| Some(id) != withdrawn.as_ref());
             }
             notification => self.handler.apply(&self.server, &notification),
         }

@@ -46,7 +46,7 @@ pub(crate) struct RmcpHandler {
     pub(crate) offered: OfferedNames,
     /// Held while lists are read again.
     pub(crate) refresh: Mutex<()>,
-    /// Set once the handler is watched for changes outside of calls. The value says whether its subscription had time to
+    /// Set when watching for changes outside of calls starts. The value becomes true when the subscription has had time to
     /// begin.
     pub(crate) watched: OnceLock<watch::Receiver<bool>>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Target {
     pub(crate) kind: CallKind,
 }
 
-/// What an earlier round of the handler required.
+/// The input that the last round of the handler required.
 #[derive(Default, Serialize, Deserialize)]
 struct RequiredInput {
     /// The number of rounds of the handler so far.

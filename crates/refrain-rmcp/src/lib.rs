@@ -52,7 +52,7 @@
 //! | run an effect once in a tool that runs again | [`step`](step()) |
 //! | offer Refrain's tools in an rmcp server | [`router`](router()) |
 //!
-//! The page "Migrating from rmcp" of the guide has a table of what works and what does not.
+//! The page "Migrating from rmcp" of the guide lists the supported features of rmcp.
 //!
 //! [rmcp]: https://docs.rs/rmcp
 

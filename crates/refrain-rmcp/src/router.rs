@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 /// The tools of a Refrain server as a router, to be added to the router of an rmcp server.
 ///
-/// A client of 2026-07-28 gets the tool's rounds, with sealed tokens; answers to an older client come from its peer. Progress
+/// A client of 2026-07-28 answers in rounds, with sealed tokens; an older client is asked through its peer. Progress
 /// and logs reach the client. Tasks are not offered: a call runs inline. Tokens are bound to the
 /// [`Principal`](refrain::auth::Principal) in the extensions of the request, otherwise to the anonymous caller.
 ///
@@ -60,7 +60,7 @@ use serde_json::{Map, Value, json};
 /// ```
 pub fn router<S: Send + Sync + 'static>(server: &Server) -> ToolRouter<S> {
     let mut router = ToolRouter::new();
-    for tool in block_on(list(server)) {
+    for tool in block_on(list_tools(server)) {
         let server = server.clone();
         let route = ToolRoute::new_dyn(tool, move |context: ToolCallContext<'_, S>| {
             let call = RoutedCall::new(&server, context);
@@ -71,8 +71,7 @@ pub fn router<S: Send + Sync + 'static>(server: &Server) -> ToolRouter<S> {
     router
 }
 
-/// The listed tools of a server.
-async fn list(server: &Server) -> Vec<Tool> {
+async fn list_tools(server: &Server) -> Vec<Tool> {
     let mut tools = Vec::new();
     let mut cursor = Value::Null;
     loop {
@@ -83,7 +82,7 @@ async fn list(server: &Server) -> Vec<Tool> {
         if !cursor.is_null() {
             params["cursor"] = cursor;
         }
-        let list = message("tools/list", &params);
+        let list = to_request("tools/list", &params);
         let mut response = server.handle(&list, Principal::anonymous()).await;
         let page = response.next().await.unwrap_or_default();
         let mut page: Value = serde_json::from_slice(&page).unwrap_or_default();
@@ -96,7 +95,7 @@ async fn list(server: &Server) -> Vec<Tool> {
     }
 }
 
-fn message(method: &str, params: &Value) -> Vec<u8> {
+fn to_request(method: &str, params: &Value) -> Vec<u8> {
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
     message.to_string().into_bytes()
 }
@@ -135,35 +134,36 @@ impl RoutedCall {
     /// Runs the call until it ends or is cancelled.
     async fn run(mut self) -> Result<CallToolResponse, ErrorData> {
         let version = self.context.protocol_version();
-        let has_rounds = version.is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        let supports_rounds =
+            version.is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
         let cancelled = self.context.ct.clone();
         tokio::select! {
-            result = self.rounds(has_rounds) => result,
+            result = self.run_rounds(supports_rounds) => result,
             () = cancelled.cancelled() => {
                 Err(ErrorData::internal_error("the call was cancelled", None))
             }
         }
     }
 
-    /// Runs rounds until the call ends, or until a client with rounds must answer.
-    async fn rounds(&mut self, has_rounds: bool) -> Result<CallToolResponse, ErrorData> {
+    /// Runs rounds until the call ends, or until a client that supports rounds must answer.
+    async fn run_rounds(&mut self, supports_rounds: bool) -> Result<CallToolResponse, ErrorData> {
         loop {
-            let result = self.round().await?;
+            let result = self.run_round().await?;
             match result["resultType"].as_str() {
-                Some("input_required") if has_rounds => {
+                Some("input_required") if supports_rounds => {
                     return convert(&result).map(CallToolResponse::InputRequired);
                 }
-                Some("input_required") => self.answer(&result).await?,
+                Some("input_required") => self.ask_peer(&result).await?,
                 _ => return convert(&result).map(CallToolResponse::Complete),
             }
         }
     }
 
     /// Sends one round to the server, and passes its notifications on.
-    async fn round(&self) -> Result<Value, ErrorData> {
+    async fn run_round(&self) -> Result<Value, ErrorData> {
         let principal = self.context.extensions.get::<Principal>().cloned();
         let caller: Caller = principal.unwrap_or_else(Principal::anonymous).into();
-        let message = message("tools/call", &Value::Object(self.params.clone()));
+        let message = to_request("tools/call", &Value::Object(self.params.clone()));
         let mut response = self.server.handle(&message, caller).await;
         while let Some(sent) = response.next().await {
             let mut sent: Value = serde_json::from_slice(&sent)
@@ -183,7 +183,7 @@ impl RoutedCall {
     }
 
     /// Asks a client of an older revision, and puts its answers into the next request.
-    async fn answer(&mut self, result: &Value) -> Result<(), ErrorData> {
+    async fn ask_peer(&mut self, result: &Value) -> Result<(), ErrorData> {
         let requests: InputRequests = convert(&result["inputRequests"])?;
         let peer = &self.context.peer;
         let asks = requests.into_iter().map(async |(key, request)| {

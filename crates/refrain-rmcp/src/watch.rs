@@ -21,15 +21,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long a subscription may take to begin. The former one overlaps so long, so that no change is lost.
+/// How long a subscription may take to begin. The previous one stays open meanwhile, so that no change is lost.
 const OVERLAP: Duration = Duration::from_millis(100);
 
-type Listening<'a> = Pin<Box<dyn Future<Output = Result<ServerResult, ErrorData>> + Send + 'a>>;
+type ListenFuture<'a> = Pin<Box<dyn Future<Output = Result<ServerResult, ErrorData>> + Send + 'a>>;
 
 /// Passes the notifications of the open connection to the handler.
-struct Watched(Arc<RmcpHandler>);
+struct WatchService(Arc<RmcpHandler>);
 
-impl Service<RoleServer> for Watched {
+impl Service<RoleServer> for WatchService {
     async fn handle_request(
         &self,
         request: ClientRequest,
@@ -72,7 +72,7 @@ impl RmcpHandler {
         subscribed: SubscribedResources,
         begun: watch::Sender<bool>,
     ) {
-        let service = Watched(self.clone());
+        let service = WatchService(self.clone());
         let mut connection = Connection::with_service(service, ClientCapabilities::default());
         connection.notify(InitializedNotification::default().into());
         let mut listening = pin!(self.listen(connection.context(), subscribed, begun));
@@ -119,8 +119,8 @@ impl RmcpHandler {
             }
             let uris = subscribed.uris().into_iter().collect();
             let next = self.begin_listening(&context, uris).fuse();
-            let former = std::mem::replace(&mut current, next);
-            let _ = timeout(OVERLAP, join(former, &mut current)).await;
+            let previous = std::mem::replace(&mut current, next);
+            let _ = timeout(OVERLAP, join(previous, &mut current)).await;
         }
     }
 
@@ -128,7 +128,7 @@ impl RmcpHandler {
         &self,
         context: &RequestContext<RoleServer>,
         uris: Vec<String>,
-    ) -> Listening<'_> {
+    ) -> ListenFuture<'_> {
         let filter = SubscriptionFilter::builder()
             .tools_list_changed()
             .prompts_list_changed()
@@ -139,9 +139,9 @@ impl RmcpHandler {
         let request = SubscriptionsListenRequest::new(params).into();
         let mut context = context.clone();
         context.ct = context.ct.child_token();
-        let ending = context.ct.clone().drop_guard();
+        let cancel_on_drop = context.ct.clone().drop_guard();
         Box::pin(async move {
-            let _ending = ending;
+            let _cancel_on_drop = cancel_on_drop;
             self.service.handle_request(request, context).await
         })
     }

@@ -49,7 +49,7 @@ impl Clock {
         self.0.lock().now += by;
     }
 
-    /// Lets time pass until `at`, unless it is over.
+    /// Lets time pass until `at`, unless it has passed.
     pub(crate) fn advance_to(&self, at: SystemTime) {
         let mut state = self.0.lock();
         state.now = state.now.max(at);

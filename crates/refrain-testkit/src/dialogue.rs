@@ -2,7 +2,7 @@
 
 use crate::call::{Faults, KeepResponse, TestCall};
 use crate::fleet::{Fleet, parse};
-use crate::outcome::{CallOutcome, CrashPoint, RoundReport, note};
+use crate::outcome::{CallOutcome, CrashPoint, RoundReport, parse_note};
 use crate::script::{Player, ReceivedAsk, Script};
 use crate::task::{TestTask, final_reply};
 use refrain::runtime::server::Status;
@@ -133,9 +133,9 @@ impl<'f> Dialogue<'f> {
         }
         let id = self.request["id"].as_u64().unwrap_or_default() + 1;
         if let Some(task) = &mut self.task {
-            let left_out = round.asks.iter().filter(|asked| asked.answer.is_none());
-            task.left_out
-                .extend(left_out.map(|asked| asked.key.clone()));
+            let unanswered = round.asks.iter().filter(|asked| asked.answer.is_none());
+            let keys = unanswered.map(|asked| asked.key.clone());
+            task.unanswered.extend(keys);
             self.request = task.update(id, &answers);
             return;
         }
@@ -219,7 +219,7 @@ impl<'f> Dialogue<'f> {
             while let Some(message) = outgoing.next().await {
                 let message = parse(&message);
                 if message.get("method").is_some() {
-                    report.notes.extend(note(&message));
+                    report.notes.extend(parse_note(&message));
                 } else {
                     reply = Some(message);
                 }

@@ -10,23 +10,23 @@ const CONTEXT: usize = 3;
 
 /// The value with its idempotency keys numbered in their order: two runs of a call have different keys.
 pub(crate) fn with_numbered_keys(mut value: Value) -> Value {
-    number_in(&mut value, &mut Vec::new());
+    number_keys(&mut value, &mut Vec::new());
     value
 }
 
-fn number_in(value: &mut Value, keys: &mut Vec<String>) {
+fn number_keys(value: &mut Value, keys: &mut Vec<String>) {
     match value {
-        Value::String(text) => *text = number_in_text(text, keys),
-        Value::Array(items) => items.iter_mut().for_each(|item| number_in(item, keys)),
+        Value::String(text) => *text = number_keys_in_text(text, keys),
+        Value::Array(items) => items.iter_mut().for_each(|item| number_keys(item, keys)),
         Value::Object(members) => {
             let values = members.values_mut();
-            values.for_each(|member| number_in(member, keys));
+            values.for_each(|member| number_keys(member, keys));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn number_in_text(text: &str, keys: &mut Vec<String>) -> String {
+fn number_keys_in_text(text: &str, keys: &mut Vec<String>) -> String {
     let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
     let mut numbered = String::new();
     let mut rest = text;

@@ -196,7 +196,7 @@ impl CallOutcome {
 }
 
 /// Parses a notification of progress or a log message.
-pub(crate) fn note(message: &Value) -> Option<Note> {
+pub(crate) fn parse_note(message: &Value) -> Option<Note> {
     let params = &message["params"];
     match message["method"].as_str()? {
         "notifications/progress" => Some(Note::Progress {

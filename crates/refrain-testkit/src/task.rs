@@ -11,13 +11,13 @@ use std::future::pending;
 use std::time::{Duration, Instant, SystemTime};
 
 /// How often the task is polled.
-const POLL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How long a task that is in memory must stay unchanged before its asks are answered together.
-const REST: Duration = Duration::from_millis(100);
+const REST_TIME: Duration = Duration::from_millis(100);
 /// How long a lease may exist without a running task before its worker counts as crashed.
-const CRASHED: Duration = Duration::from_millis(100);
+const CRASH_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long a task may run without a change before the test fails.
-const STALLED: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The task that a call has become.
 #[derive(Clone, Debug)]
@@ -25,12 +25,12 @@ pub(crate) struct TestTask {
     pub(crate) id: String,
     meta: Value,
     caller: Caller,
-    /// The keys of asks whose answers the script left out.
-    pub(crate) left_out: HashSet<String>,
+    /// The keys of asks that the script did not answer.
+    pub(crate) unanswered: HashSet<String>,
 }
 
 /// The last revision of a task, and when the kit first saw it.
-struct Watched {
+struct LastRevision {
     revision: u64,
     since: Instant,
 }
@@ -41,7 +41,7 @@ impl TestTask {
             id: id.to_owned(),
             meta: meta.clone(),
             caller: script.caller.clone(),
-            left_out: HashSet::new(),
+            unanswered: HashSet::new(),
         }
     }
 
@@ -65,7 +65,7 @@ impl TestTask {
             fleet.running.lock().push(worker);
             match watched {
                 Ok(task) => return task,
-                Err(wakes) => fleet.clock().advance_to(wakes),
+                Err(wakes_at) => fleet.clock().advance_to(wakes_at),
             }
         }
     }
@@ -75,7 +75,7 @@ impl TestTask {
     async fn watch(&self, fleet: &Fleet, worker: &Server) -> Result<Value, SystemTime> {
         let store = worker.task_store().expect("a task has a store");
         let id = TaskId::parse(&self.id).expect("the server made the id");
-        let mut watched = Watched {
+        let mut last = LastRevision {
             revision: 0,
             since: Instant::now(),
         };
@@ -83,37 +83,37 @@ impl TestTask {
             let row = store.find(&id).await;
             let row = row.unwrap_or_else(|error| panic!("could not read the task: {error}"));
             let row = row.unwrap_or_else(|| panic!("the task {id} is no longer in the store"));
-            if row.task.revision != watched.revision {
-                watched.revision = row.task.revision;
-                watched.since = Instant::now();
+            if row.task.revision != last.revision {
+                last.revision = row.task.revision;
+                last.since = Instant::now();
             }
-            if row.task.status.is_terminal() || self.is_asking(&row, &watched) {
+            if row.task.status.is_terminal() || self.is_asking(&row, &last) {
                 return Ok(self.get(worker).await);
             }
             let now = fleet.clock().now();
-            let wakes = row.due.filter(|due| *due > now);
-            match (wakes, fleet.runs_tasks(worker)) {
-                (Some(wakes), false) if watched.is_unattended(&row) => return Err(wakes),
+            let wakes_at = row.due.filter(|due| *due > now);
+            match (wakes_at, fleet.runs_tasks(worker)) {
+                (Some(wakes_at), false) if last.is_unattended(&row) => return Err(wakes_at),
                 // The task may be in a short sleep, which stays in memory: let the clock advance.
-                (_, true) => fleet.clock().advance(POLL),
+                (_, true) => fleet.clock().advance(POLL_INTERVAL),
                 _ => {}
             }
             assert!(
-                watched.since.elapsed() < STALLED,
-                "the task {id} of {:?} has not changed for {STALLED:?}; its status is {}: {:?}",
+                last.since.elapsed() < STALL_TIMEOUT,
+                "the task {id} of {:?} has not changed for {STALL_TIMEOUT:?}; its status is {}: {:?}",
                 row.task.tool,
                 row.task.status,
                 row.task.status_message.unwrap_or_default()
             );
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Whether the task has asks that the script has not seen, and no further ones are about to join them.
-    fn is_asking(&self, row: &TaskRow, watched: &Watched) -> bool {
+    fn is_asking(&self, row: &TaskRow, last: &LastRevision) -> bool {
         let mut open = row.task.asks.iter();
-        open.any(|(key, _)| !self.left_out.contains(key))
-            && (row.worker.is_none() || watched.since.elapsed() >= REST)
+        open.any(|(key, _)| !self.unanswered.contains(key))
+            && (row.worker.is_none() || last.since.elapsed() >= REST_TIME)
     }
 
     /// The task, as its client sees it.
@@ -133,10 +133,10 @@ impl TestTask {
     }
 }
 
-impl Watched {
+impl LastRevision {
     /// Whether no instance is about to run the task: it sleeps, or its worker has crashed.
     fn is_unattended(&self, row: &TaskRow) -> bool {
-        row.worker.is_none() || self.since.elapsed() >= CRASHED
+        row.worker.is_none() || self.since.elapsed() >= CRASH_TIMEOUT
     }
 }
 

@@ -199,7 +199,7 @@ impl ResultBody {
     ///
     /// Use [`from_tool`](Self::from_tool) for tool results.
     pub fn from_members(members: impl Serialize) -> Result<Self, RpcError> {
-        Ok(Self::of(object(&members)?))
+        Ok(Self::of(serialize_object(&members)?))
     }
 
     /// Serializes a tool result with its `_meta`.
@@ -251,8 +251,8 @@ impl ResultBody {
 
     /// Adds members to the `_meta` of the result.
     pub fn with_meta(mut self, meta: impl Serialize) -> Result<Self, RpcError> {
-        let text = object(&meta)?;
-        self.meta = (!inside(&text).is_empty()).then_some(text);
+        let text = serialize_object(&meta)?;
+        self.meta = (!strip_braces(&text).is_empty()).then_some(text);
         Ok(self)
     }
 
@@ -286,17 +286,17 @@ impl ResultBody {
 
     /// The serialized members, separated by commas, without braces.
     pub fn members(&self) -> &str {
-        inside(&self.members)
+        strip_braces(&self.members)
     }
 
     /// The serialized members of `_meta`, if any.
     pub fn meta(&self) -> Option<&str> {
-        self.meta.as_deref().map(inside)
+        self.meta.as_deref().map(strip_braces)
     }
 }
 
 /// Serializes an object without line breaks.
-fn object(members: &impl Serialize) -> Result<String, RpcError> {
+fn serialize_object(members: &impl Serialize) -> Result<String, RpcError> {
     let text = serde_json::to_string(members)
         .map_err(|error| RpcError::internal(format!("could not serialize the result: {error}")))?;
     if !text.starts_with('{') {
@@ -306,7 +306,7 @@ fn object(members: &impl Serialize) -> Result<String, RpcError> {
 }
 
 /// The text between the braces of an object. Hand-written empty objects may contain white space.
-fn inside(object: &str) -> &str {
+fn strip_braces(object: &str) -> &str {
     object[1..object.len() - 1].trim_ascii()
 }
 

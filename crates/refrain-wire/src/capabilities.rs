@@ -7,7 +7,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::decode::{AnyObject, RawObject, Text, once, reason, skip};
+use crate::decode::{AnyObject, RawObject, Text, read_once, reason, skip_value};
 
 /// The name of the tasks extension.
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -157,7 +157,7 @@ impl<'de, const N: usize> Visitor<'de> for Flags<N> {
         let mut seen = [false; N];
         while let Some(Text(key)) = map.next_key()? {
             let Some(i) = names.iter().position(|name| *name == key) else {
-                skip(&mut map)?;
+                skip_value(&mut map)?;
                 continue;
             };
             let name = names[i];
@@ -251,9 +251,9 @@ impl<'de> Visitor<'de> for CapabilitiesVisitor {
                     })?;
                 }
                 CapabilityKey::Extensions => {
-                    once(&mut map, &mut extensions, EXTENSIONS_PATH, "an object")?;
+                    read_once(&mut map, &mut extensions, EXTENSIONS_PATH, "an object")?;
                 }
-                CapabilityKey::Other => skip(&mut map)?,
+                CapabilityKey::Other => skip_value(&mut map)?,
             }
         }
         let extensions = extensions.map(|raw| raw.0);

@@ -92,7 +92,7 @@ pub(crate) fn is_id(raw: &RawValue) -> bool {
 }
 
 /// Reads a member's value into an empty slot. A filled slot means a duplicate member.
-pub(crate) fn once<'de, A, T>(
+pub(crate) fn read_once<'de, A, T>(
     map: &mut A,
     slot: &mut Option<T>,
     name: &str,
@@ -108,8 +108,8 @@ where
     Ok(())
 }
 
-/// Like [`once`], for a type whose errors already name the invalid member.
-pub(crate) fn once_nested<'de, A, T>(
+/// Like [`read_once`], for a type whose errors already name the invalid member.
+pub(crate) fn read_once_nested<'de, A, T>(
     map: &mut A,
     slot: &mut Option<T>,
     name: &str,
@@ -133,7 +133,7 @@ fn reject_duplicate<E: Error>(filled: bool, name: &str) -> Result<(), E> {
 }
 
 /// Skips the value of an unknown member.
-pub(crate) fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
+pub(crate) fn skip_value<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
     map.next_value::<IgnoredAny>().map(|_| ())
 }
 

@@ -82,7 +82,7 @@ impl Draft {
 
     /// Reads the params of `initialize`. The revision is always 2025-11-25, which the drafts extend.
     pub fn decode_initialize(self, raw: Option<&RawValue>) -> Result<Initialize, RpcError> {
-        decode_initialize_in(Some(HANDSHAKE), raw)
+        decode_initialize_in(Some(BASE_REVISION), raw)
     }
 
     const fn names(self) -> MemberNames {
@@ -119,7 +119,7 @@ const RATIFIED: MemberNames = MemberNames {
 };
 
 /// The revision that the drafts extend, and whose handshake they use.
-const HANDSHAKE: Revision = Revision::V2025_11_25;
+const BASE_REVISION: Revision = Revision::V2025_11_25;
 
 /// The `_meta` key of the task that a message belongs to.
 pub const RELATED_TASK_KEY: &str = "io.modelcontextprotocol/related-task";
@@ -177,7 +177,7 @@ impl DraftExchange {
         self.kind == RequestKind::TaskCancel
     }
 
-    /// Whether to delay the reply until an invalid answer has been asked again.
+    /// Whether to delay the reply until the task has asked again for invalid answers.
     pub fn settles_task(&self) -> bool {
         self.kind == RequestKind::TaskAnswers
     }

@@ -49,7 +49,7 @@ impl Form {
     /// Keywords that only narrow a value, such as `pattern`, are ignored, because the server checks the answer. A default
     /// that does not match its field is ignored. A reference is an error.
     pub fn parse(schema: &RawValue) -> Result<Self, FormError> {
-        let fields = parse::fields(schema)?;
+        let fields = parse::read_fields(schema)?;
         Ok(Self::with_json(fields, schema.to_owned().into()))
     }
 

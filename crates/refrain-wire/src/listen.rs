@@ -12,7 +12,7 @@ use crate::envelope::Id;
 use crate::error::RpcError;
 use crate::members::{Members, Reader};
 use crate::meta::{Meta, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY};
-use crate::ratified::open;
+use crate::ratified::write_response_start;
 use crate::write;
 
 /// The parameters of `subscriptions/listen`.
@@ -102,7 +102,7 @@ impl Filter {
 
 /// Writes the first message of a stream, which confirms the filter.
 pub fn write_acknowledged(out: &mut Vec<u8>, id: Id<'_>, filter: &Filter) {
-    notification(out, id, "notifications/subscriptions/acknowledged", |out| {
+    notify(out, id, "notifications/subscriptions/acknowledged", |out| {
         out.extend_from_slice(b",\"notifications\":");
         write::json(out, filter);
     });
@@ -110,7 +110,7 @@ pub fn write_acknowledged(out: &mut Vec<u8>, id: Id<'_>, filter: &Filter) {
 
 /// Writes a change notification.
 pub fn write_change(out: &mut Vec<u8>, id: Id<'_>, change: Change<'_>) {
-    notification(out, id, change_method(change), |out| {
+    notify(out, id, change_method(change), |out| {
         if let Change::Resource(uri) = change {
             out.extend_from_slice(b",\"uri\":");
             write::text(out, uri);
@@ -130,7 +130,7 @@ pub(crate) const fn change_method(change: Change<'_>) -> &'static str {
 
 /// Writes a task notification with the members of [`TaskInfo::to_detailed`](crate::TaskInfo::to_detailed).
 pub fn write_task_change(out: &mut Vec<u8>, id: Id<'_>, detailed: &ResultBody) {
-    notification(out, id, "notifications/tasks", |out| {
+    notify(out, id, "notifications/tasks", |out| {
         out.push(b',');
         out.extend_from_slice(detailed.members().as_bytes());
     });
@@ -140,7 +140,7 @@ pub fn write_task_change(out: &mut Vec<u8>, id: Id<'_>, detailed: &ResultBody) {
 ///
 /// The protocol requires both but not their order. Clients stop at the first one and treat this one as an error.
 pub fn write_listen_cancelled(out: &mut Vec<u8>, id: Id<'_>, reason: &str) {
-    notification(out, id, "notifications/cancelled", |out| {
+    notify(out, id, "notifications/cancelled", |out| {
         out.extend_from_slice(b",\"requestId\":");
         out.extend_from_slice(id.as_json().as_bytes());
         out.extend_from_slice(b",\"reason\":");
@@ -150,7 +150,7 @@ pub fn write_listen_cancelled(out: &mut Vec<u8>, id: Id<'_>, reason: &str) {
 
 /// Writes the response to `subscriptions/listen`, which closes the stream. Only [`write_listen_cancelled`] may follow.
 pub fn write_listen_end(out: &mut Vec<u8>, id: Id<'_>, server_info: &RawValue) {
-    open(out, Some(id.as_json()));
+    write_response_start(out, Some(id.as_json()));
     out.extend_from_slice(br#","result":{"resultType":"complete","_meta":{""#);
     out.extend_from_slice(SUBSCRIPTION_ID_KEY.as_bytes());
     out.extend_from_slice(b"\":");
@@ -162,7 +162,7 @@ pub fn write_listen_end(out: &mut Vec<u8>, id: Id<'_>, server_info: &RawValue) {
     out.extend_from_slice(b"}}}");
 }
 
-fn notification(out: &mut Vec<u8>, id: Id<'_>, method: &str, members: impl FnOnce(&mut Vec<u8>)) {
+fn notify(out: &mut Vec<u8>, id: Id<'_>, method: &str, members: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
     out.extend_from_slice(method.as_bytes());
     out.extend_from_slice(br#"","params":{"_meta":{""#);

@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor
 use serde_json::value::RawValue;
 
 use crate::capabilities::{CAPABILITIES_PATH, Capabilities, DeclaredCapabilities};
-use crate::decode::{EXPECTED_ID, RawObject, Text, is_id, once, once_nested, skip};
+use crate::decode::{EXPECTED_ID, RawObject, Text, is_id, read_once, read_once_nested, skip_value};
 use crate::meta_cache;
 use crate::trace::{RawTrace, TraceContext};
 use crate::write;
@@ -40,7 +40,7 @@ pub const PROGRESS_TOKEN_KEY: &str = "progressToken";
 pub const CALL_ID_MAX: usize = 128;
 
 /// The `_meta` of a request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Meta<'a> {
     /// The protocol version of the request.
     pub protocol_version: Cow<'a, str>,
@@ -97,8 +97,8 @@ pub(crate) fn is_reserved(key: &str) -> bool {
             "progressToken" | "traceparent" | "tracestate" | "baggage"
         ),
         Some((prefix, _)) => {
-            let owner = prefix.split('.').nth(1);
-            prefix == "refrain" || matches!(owner, Some("modelcontextprotocol" | "mcp"))
+            let second_label = prefix.split('.').nth(1);
+            prefix == "refrain" || matches!(second_label, Some("modelcontextprotocol" | "mcp"))
         }
     }
 }
@@ -233,37 +233,39 @@ impl<'de> Visitor<'de> for MetaVisitor {
         while let Some(key) = map.next_key()? {
             match key {
                 MetaKey::ProtocolVersion => {
-                    once(&mut map, &mut version, VERSION_PATH, "a string")?;
+                    read_once(&mut map, &mut version, VERSION_PATH, "a string")?;
                 }
                 MetaKey::ClientInfo => {
-                    once(&mut map, &mut client_info, CLIENT_INFO_PATH, "an object")?;
+                    read_once(&mut map, &mut client_info, CLIENT_INFO_PATH, "an object")?;
                 }
                 MetaKey::ClientCapabilities => {
-                    once_nested(&mut map, &mut declared, CAPABILITIES_PATH)?;
+                    read_once_nested(&mut map, &mut declared, CAPABILITIES_PATH)?;
                 }
-                MetaKey::LogLevel => once(&mut map, &mut log_level, LOG_LEVEL_PATH, LEVELS)?,
+                MetaKey::LogLevel => {
+                    read_once(&mut map, &mut log_level, LOG_LEVEL_PATH, LOG_LEVELS)?;
+                }
                 MetaKey::ProgressToken => {
                     let path = "_meta.progressToken";
-                    once(&mut map, &mut progress_token, path, EXPECTED_ID)?;
+                    read_once(&mut map, &mut progress_token, path, EXPECTED_ID)?;
                 }
                 MetaKey::CallId => {
                     let expected = "a string of 1 to 128 bytes";
-                    once(&mut map, &mut call_id, "_meta.refrain/callId", expected)?;
+                    read_once(&mut map, &mut call_id, "_meta.refrain/callId", expected)?;
                 }
                 MetaKey::TaskTtl => {
                     let expected = "a whole number of milliseconds, at least 1";
-                    once(&mut map, &mut task_ttl, "_meta.refrain/taskTtl", expected)?;
+                    read_once(&mut map, &mut task_ttl, "_meta.refrain/taskTtl", expected)?;
                 }
                 MetaKey::Traceparent => {
-                    once(&mut map, &mut trace.parent, "_meta.traceparent", "a value")?;
+                    read_once(&mut map, &mut trace.parent, "_meta.traceparent", "a value")?;
                 }
                 MetaKey::Tracestate => {
-                    once(&mut map, &mut trace.state, "_meta.tracestate", "a value")?;
+                    read_once(&mut map, &mut trace.state, "_meta.tracestate", "a value")?;
                 }
                 MetaKey::Baggage => {
-                    once(&mut map, &mut trace.baggage, "_meta.baggage", "a value")?;
+                    read_once(&mut map, &mut trace.baggage, "_meta.baggage", "a value")?;
                 }
-                MetaKey::Other(key) if is_reserved(&key) => skip(&mut map)?,
+                MetaKey::Other(key) if is_reserved(&key) => skip_value(&mut map)?,
                 MetaKey::Other(key) => CustomMeta::add(&mut custom, key, map.next_value()?),
             }
         }
@@ -292,7 +294,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
 const VERSION_PATH: &str = "_meta.io.modelcontextprotocol/protocolVersion";
 const CLIENT_INFO_PATH: &str = "_meta.io.modelcontextprotocol/clientInfo";
 const LOG_LEVEL_PATH: &str = "_meta.io.modelcontextprotocol/logLevel";
-const LEVELS: &str = "one of debug, info, notice, warning, error, critical, alert, emergency";
+const LOG_LEVELS: &str = "one of debug, info, notice, warning, error, critical, alert, emergency";
 
 /// A raw string or integer.
 pub(crate) struct ProgressToken<'a>(pub(crate) &'a RawValue);

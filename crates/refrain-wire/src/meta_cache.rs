@@ -43,13 +43,7 @@ pub(crate) fn find(text: &str) -> Option<(usize, Meta<'_>)> {
             protocol_version: Cow::Borrowed(&text[cached.protocol_version.clone()]),
             client_info: cached.client_info.clone().map(|range| &text[range]),
             capabilities: cached.capabilities,
-            extensions: None,
-            log_level: None,
-            progress_token: None,
-            call_id: None,
-            task_ttl: None,
-            trace: None,
-            custom: None,
+            ..Meta::default()
         };
         Some((cached.text.len(), meta))
     })

@@ -16,7 +16,7 @@ use crate::write::MAX_INTEGER;
 const KEYWORD: &str = "x-mcp-header";
 const PREFIX: &str = "mcp-param-";
 /// Keywords whose values are data, not schemas.
-const DATA: [&str; 4] = ["default", "const", "enum", "examples"];
+const DATA_KEYWORDS: [&str; 4] = ["default", "const", "enum", "examples"];
 
 /// The arguments of a tool that have headers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl ParamHeaders {
                     path.pop();
                 }
             } else if keyword != KEYWORD
-                && !DATA.contains(&keyword.as_str())
+                && !DATA_KEYWORDS.contains(&keyword.as_str())
                 && let Some(inner) = find_keyword(value)
             {
                 path.push(format!("{keyword}{inner}"));
@@ -127,20 +127,20 @@ impl ParamHeaders {
         schema: &Map<String, Value>,
         path: &mut Vec<String>,
     ) -> Result<(), ParamHeaderError> {
-        if let Some(mark) = schema.get(KEYWORD) {
-            let at = path.join(".");
-            let name = mark.as_str().filter(|name| is_token(name));
+        if let Some(declared) = schema.get(KEYWORD) {
+            let joined = path.join(".");
+            let name = declared.as_str().filter(|name| is_token(name));
             let Some(name) = name else {
-                let name = mark.to_string();
-                return Err(ParamHeaderError::Name { path: at, name });
+                let name = declared.to_string();
+                return Err(ParamHeaderError::Name { path: joined, name });
             };
             let name = format!("{PREFIX}{}", name.to_ascii_lowercase());
             let kind = schema.get("type").and_then(Value::as_str);
             if !matches!(kind, Some("string" | "integer" | "boolean")) {
-                return Err(ParamHeaderError::Type(at));
+                return Err(ParamHeaderError::Type(joined));
             }
             if self.0.iter().any(|header| header.name == name) {
-                return Err(ParamHeaderError::Twice { path: at, name });
+                return Err(ParamHeaderError::Twice { path: joined, name });
             }
             let path = path.clone();
             self.0.push(ParamHeader { name, path });
@@ -268,11 +268,11 @@ fn is_token(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || is_special(byte))
 }
 
-const ENCODED: (&str, &str) = ("=?base64?", "?=");
+const BASE64_MARKERS: (&str, &str) = ("=?base64?", "?=");
 
 /// Encodes a text as a header value: printable ASCII without outer spaces is unchanged, other text becomes base64.
 pub fn encode_header(text: &str) -> Cow<'_, str> {
-    let (start, end) = ENCODED;
+    let (start, end) = BASE64_MARKERS;
     let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
         && text.trim() == text
         && !(text.starts_with(start) && text.ends_with(end));
@@ -284,7 +284,7 @@ pub fn encode_header(text: &str) -> Cow<'_, str> {
 
 /// Decodes a value from [`encode_header`]. `None` if it is not valid base64 of UTF-8.
 pub fn decode_header(value: &str) -> Option<Cow<'_, str>> {
-    let (start, end) = ENCODED;
+    let (start, end) = BASE64_MARKERS;
     let inner = value.strip_prefix(start);
     let Some(inner) = inner.and_then(|rest| rest.strip_suffix(end)) else {
         return Some(Cow::Borrowed(value));

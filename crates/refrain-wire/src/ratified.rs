@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 
 use crate::ask::Ask;
 use crate::call::{Answers, Call, CallKind, Incomplete, Reply, ResultBody};
-use crate::decode::{RawObject, Text, is_object, once, once_nested, reason, skip};
+use crate::decode::{RawObject, Text, is_object, read_once, read_once_nested, reason, skip_value};
 use crate::envelope::Id;
 use crate::error::RpcError;
 use crate::members::{MISSING_META, Reader};
@@ -116,17 +116,19 @@ impl<'de> Visitor<'de> for CallSeed<'de, '_> {
 
         while let Some(key) = map.next_key()? {
             match key {
-                CallKey::Name if !by_uri => once(&mut map, &mut target, "name", "a string")?,
-                CallKey::Uri if by_uri => once(&mut map, &mut target, "uri", "a string")?,
+                CallKey::Name if !by_uri => read_once(&mut map, &mut target, "name", "a string")?,
+                CallKey::Uri if by_uri => read_once(&mut map, &mut target, "uri", "a string")?,
                 CallKey::Arguments if !by_uri => {
-                    once(&mut map, &mut arguments, "arguments", "an object")?;
+                    read_once(&mut map, &mut arguments, "arguments", "an object")?;
                 }
                 CallKey::InputResponses => {
-                    once_nested(&mut map, &mut answers, "inputResponses")?;
+                    read_once_nested(&mut map, &mut answers, "inputResponses")?;
                 }
-                CallKey::RequestState => once(&mut map, &mut state, "requestState", "a string")?,
-                CallKey::Meta => once_nested(&mut map, &mut meta, "_meta")?,
-                _ => skip(&mut map)?,
+                CallKey::RequestState => {
+                    read_once(&mut map, &mut state, "requestState", "a string")?
+                }
+                CallKey::Meta => read_once_nested(&mut map, &mut meta, "_meta")?,
+                _ => skip_value(&mut map)?,
             }
         }
 
@@ -151,7 +153,7 @@ impl<'de> Visitor<'de> for CallSeed<'de, '_> {
 pub fn write_reply(out: &mut Vec<u8>, id: Option<Id<'_>>, reply: &Reply, server_info: &RawValue) {
     let id = id.as_ref().map(Id::as_json);
     out.reserve_exact(size_of_reply(id.unwrap_or_default(), reply, server_info));
-    open(out, id);
+    write_response_start(out, id);
     write_outcome(out, reply, server_info);
 }
 
@@ -159,28 +161,28 @@ pub fn write_reply(out: &mut Vec<u8>, id: Option<Id<'_>>, reply: &Reply, server_
 fn size_of_reply(id: &str, reply: &Reply, server_info: &RawValue) -> usize {
     const FRAME: &str = r#"{"jsonrpc":"2.0","id":,"result":{"resultType":"","_meta":{"":}}}"#;
     const FORM: &str = r#"{"":{"method":"elicitation/create","params":{"mode":"form","message":"","requestedSchema":}}"#;
-    /// A guess for other asks and for errors.
+    /// The assumed size of other asks and of errors.
     const OTHER: usize = 512;
-    let body = |kind: &str, body: &ResultBody| {
+    let body_size = |kind: &str, body: &ResultBody| {
         let members = match body.members().len() {
             0 => 0,
             length => length + 1,
         };
         kind.len() + members + body.meta().map_or(0, |meta| meta.len() + 1)
     };
-    let form = |(key, ask): &(String, Ask)| match ask {
+    let ask_size = |(key, ask): &(String, Ask)| match ask {
         Ask::Form { message, schema } => {
             FORM.len() + key.len() + message.len() + schema.get().len()
         }
         _ => OTHER,
     };
     let result = match reply {
-        Reply::Complete(result) => body("complete", result),
-        Reply::Task(result) => body("task", result),
+        Reply::Complete(result) => body_size("complete", result),
+        Reply::Task(result) => body_size("task", result),
         Reply::Incomplete(Incomplete { asks, state }) => {
             let asks = match asks.is_empty() {
                 true => 0,
-                false => r#","inputRequests":}"#.len() + asks.iter().map(form).sum::<usize>(),
+                false => r#","inputRequests":}"#.len() + asks.iter().map(ask_size).sum::<usize>(),
             };
             let state = state.as_ref();
             let state = state.map_or(0, |state| r#","requestState":"""#.len() + state.len());
@@ -216,7 +218,7 @@ fn write_outcome(out: &mut Vec<u8>, reply: &Reply, server_info: &RawValue) {
 
 /// Writes an error response. `id` is raw JSON; it is omitted if the request has no valid id.
 pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
-    open(out, id);
+    write_response_start(out, id);
     write_error_member(out, error.code.as_i32(), error);
 }
 
@@ -279,8 +281,7 @@ pub fn write_log(out: &mut Vec<u8>, level: LogLevel, logger: Option<&str>, data:
     out.extend_from_slice(b"}}");
 }
 
-/// Writes the start of a response.
-pub(crate) fn open(out: &mut Vec<u8>, id: Option<&str>) {
+pub(crate) fn write_response_start(out: &mut Vec<u8>, id: Option<&str>) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
     if let Some(id) = id {
         out.extend_from_slice(b",\"id\":");

@@ -156,7 +156,7 @@ impl Serialize for Asks<'_> {
 impl TaskInfo {
     /// The reply to the call that created the task, for [`Reply::Task`](crate::Reply::Task).
     pub fn to_created(&self) -> ResultBody {
-        write(&self.members())
+        to_body(&self.members())
     }
 
     /// The task with its asks and outcome, for `tasks/get` and `notifications/tasks`.
@@ -168,7 +168,7 @@ impl TaskInfo {
             TaskState::Completed(result) => members.result = Some(result),
             TaskState::Failed(error) => members.error = Some(error),
         }
-        write(&members)
+        to_body(&members)
     }
 
     fn members(&self) -> TaskMembers<'_> {
@@ -187,7 +187,7 @@ impl TaskInfo {
     }
 }
 
-fn write(members: &TaskMembers<'_>) -> ResultBody {
+fn to_body(members: &TaskMembers<'_>) -> ResultBody {
     ResultBody::from_members(members).expect("strings and numbers serialize")
 }
 
@@ -220,9 +220,9 @@ fn millis(time: Duration) -> u64 {
 
 /// Formats a time as RFC 3339 in UTC with milliseconds. Clamps it to the years 1970 to 9999.
 pub fn timestamp(time: SystemTime) -> String {
-    const LAST: u128 = 253_402_300_799_999;
+    const MAX_MILLIS: u128 = 253_402_300_799_999;
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let millis = u64::try_from(since.as_millis().min(LAST)).unwrap_or_default();
+    let millis = u64::try_from(since.as_millis().min(MAX_MILLIS)).unwrap_or_default();
     let (seconds, millis) = (millis / 1000, millis % 1000);
     let (year, month, day) = date(seconds / 86400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
@@ -241,12 +241,12 @@ fn date(days: u64) -> (u64, u64, u64) {
     // From March on, every five months have 153 days.
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 {
+    let (month, next_year) = if month < 10 {
         (month + 3, 0)
     } else {
         (month - 9, 1)
     };
-    (era * 400 + year + next, month, day)
+    (era * 400 + year + next_year, month, day)
 }
 
 #[cfg(test)]

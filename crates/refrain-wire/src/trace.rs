@@ -14,8 +14,8 @@ const TRACESTATE_MAX: usize = 512;
 /// The maximum length of `baggage` in bytes. The W3C requires support for at least this.
 const BAGGAGE_MAX: usize = 8192;
 
-/// The known flags: sampled, and random trace id.
-const FLAGS: u8 = 3;
+/// Sampled, and random trace id.
+const KNOWN_FLAGS: u8 = 3;
 
 /// The id of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -52,26 +52,25 @@ impl Traceparent {
         let trace_id: [u8; 16] = hex(parts.next()?)?;
         let span_id: [u8; 8] = hex(parts.next()?)?;
         let [flags] = hex(parts.next()?)?;
-        let more = parts.next().is_some();
-        if version == 0xff || (version == 0 && more) || trace_id == [0; 16] || span_id == [0; 8] {
+        let extra = parts.next().is_some();
+        if version == 0xff || (version == 0 && extra) || trace_id == [0; 16] || span_id == [0; 8] {
             return None;
         }
         Some(Self {
             trace_id: TraceId(trace_id),
             span_id: SpanId(span_id),
-            flags: flags & FLAGS,
+            flags: flags & KNOWN_FLAGS,
         })
     }
 }
 
 impl fmt::Display for Traceparent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            trace_id,
-            span_id,
-            flags,
-        } = self;
-        write!(f, "00-{trace_id}-{span_id}-{flags:02x}")
+        write!(
+            f,
+            "00-{}-{}-{:02x}",
+            self.trace_id, self.span_id, self.flags
+        )
     }
 }
 
@@ -166,13 +165,13 @@ impl<'a> RawTrace<'a> {
         let baggage = check("baggage", self.baggage, BAGGAGE_MAX);
         let state = check("tracestate", self.state, TRACESTATE_MAX);
         let parent = check("traceparent", self.parent, usize::MAX);
-        let read = parent.as_deref().and_then(Traceparent::parse);
-        if parent.is_some() && read.is_none() {
+        let parsed = parent.as_deref().and_then(Traceparent::parse);
+        if parent.is_some() && parsed.is_none() {
             ignored = Some("traceparent");
         }
         Some(Box::new(TraceContext {
-            parent: read,
-            state: state.filter(|_| read.is_some()),
+            parent: parsed,
+            state: state.filter(|_| parsed.is_some()),
             baggage,
             ignored,
         }))

@@ -22,14 +22,14 @@ pub(crate) fn text(out: &mut Vec<u8>, value: &str) {
     out.reserve(value.len() + 2);
     out.push(b'"');
     match needs_escape(value.as_bytes()) {
-        true => escaped(out, value.as_bytes()),
+        true => write_escaped(out, value.as_bytes()),
         false => out.extend_from_slice(value.as_bytes()),
     }
     out.push(b'"');
 }
 
 /// Appends the content of a string with escapes.
-fn escaped(out: &mut Vec<u8>, mut value: &[u8]) {
+fn write_escaped(out: &mut Vec<u8>, mut value: &[u8]) {
     loop {
         let (plain, rest) = value.split_at(find_special(value));
         out.extend_from_slice(plain);
@@ -124,9 +124,9 @@ pub(crate) fn float_as_whole(number: &Number) -> Option<i64> {
 
 /// Removes line breaks from JSON: a message must be one line, and raw values may contain breaks.
 pub(crate) fn one_line(json: String) -> String {
-    let breaks = |byte: u8| byte == b'\n' || byte == b'\r';
-    if json.bytes().fold(false, |any, byte| any | breaks(byte)) {
-        // JSON strings cannot contain them, so they are white space.
+    let is_break = |byte: u8| byte == b'\n' || byte == b'\r';
+    if json.bytes().fold(false, |any, byte| any | is_break(byte)) {
+        // JSON strings cannot contain line breaks, so these are white space.
         return json.replace(['\n', '\r'], " ");
     }
     json

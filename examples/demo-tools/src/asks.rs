@@ -1,7 +1,7 @@
 //! Tools with other kinds of asks: sampling, roots, a URL.
 
 use super::ledger::Ledger;
-use super::proposals::{GITHUB, GetWeather, LoginForm, weather};
+use super::proposals::{GITHUB_QUESTION, GetWeather, LoginForm, weather};
 use refrain::prelude::*;
 
 #[derive(Deserialize, JsonSchema)]
@@ -34,7 +34,7 @@ pub(super) async fn login_and_capital(cx: &Cx) -> Result<String> {
         .speed(0.5)
         .system("You are a helpful assistant.");
     let (_login, capital) = tokio::try_join!(
-        cx.elicit::<LoginForm>("github_login", GITHUB),
+        cx.elicit::<LoginForm>("github_login", GITHUB_QUESTION),
         cx.sample("capital_of_france", question),
     )?;
     Ok(capital.text())

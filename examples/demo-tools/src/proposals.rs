@@ -44,7 +44,7 @@ pub(super) struct LoginForm {
     _name: String,
 }
 
-pub(super) const GITHUB: &str = "Please provide your GitHub username";
+pub(super) const GITHUB_QUESTION: &str = "Please provide your GitHub username";
 
 pub(super) fn weather(location: &str) -> String {
     format!("Current weather in {location}:\nTemperature: 72°F\nConditions: Partly cloudy")
@@ -53,7 +53,7 @@ pub(super) fn weather(location: &str) -> String {
 /// Returns the weather, after asking for a GitHub username.
 #[tool]
 pub(super) async fn get_weather(cx: Cx, args: GetWeather) -> Result<String> {
-    let _login: LoginForm = cx.elicit("github_login", GITHUB).await?;
+    let _login: LoginForm = cx.elicit("github_login", GITHUB_QUESTION).await?;
     Ok(weather(&args.location))
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn get_weather(cx: Cx, args: GetWeather) -> Result<String> {
 #[tool]
 pub(super) async fn get_weather_explicit(cx: Cx, args: GetWeather) -> Result<Reply<String>> {
     let Some(answer) = cx.answer("github_login") else {
-        let asks = Incomplete::new().form("github_login", GITHUB, LoginForm::form());
+        let asks = Incomplete::new().form("github_login", GITHUB_QUESTION, LoginForm::form());
         return Ok(Reply::Incomplete(asks.state(&args.location)?));
     };
     #[derive(Deserialize)]
@@ -161,7 +161,7 @@ pub(super) async fn accounts_v1(cx: Cx) -> Result<String> {
 
 pub(super) async fn link_accounts_v1(cx: &Cx) -> Result<String> {
     let (github, google) = tokio::try_join!(
-        cx.elicit::<Account>("github_login", GITHUB),
+        cx.elicit::<Account>("github_login", GITHUB_QUESTION),
         cx.elicit::<Account>("google_login", "Please provide your Google account"),
     )?;
     Ok(format!(
@@ -182,7 +182,7 @@ pub(super) async fn accounts_v2(cx: Cx) -> Result<String> {
 
 pub(super) async fn link_accounts_v2(cx: &Cx) -> Result<String> {
     let (github, microsoft) = tokio::try_join!(
-        cx.elicit::<Account>("github_login", GITHUB),
+        cx.elicit::<Account>("github_login", GITHUB_QUESTION),
         cx.elicit::<Account>("microsoft_login", "Please provide your Microsoft account"),
     )?;
     Ok(format!(

@@ -15,11 +15,11 @@ const ECHO_TTL: Duration = Duration::from_secs(60);
 const PARTS: u32 = 5;
 
 /// A slow effect that must happen once: records its attempt and its completion under one key.
-async fn effect(cx: &Cx, ledger: &Ledger, name: &str, what: &str, pause_ms: u64) -> Result<String> {
+async fn effect(cx: &Cx, ledger: &Ledger, name: &str, item: &str, pause_ms: u64) -> Result<String> {
     cx.step_with_key(name.to_owned(), async |key| {
         ledger.record(&format!("attempt {key} {name} {}", std::process::id()))?;
         tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-        ledger.record(&format!("done {key} {name} {what}"))?;
+        ledger.record(&format!("done {key} {name} {item}"))?;
         ok(key)
     })
     .await

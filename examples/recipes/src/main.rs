@@ -1,5 +1,5 @@
 //! Recipes: one file for each, with its test. Run one with `cargo run -p refrain-recipes -- NAME`, and call it with
-//! `refrain call`. A crate of its own would have `refrain_app::run(server())` as its `main`.
+//! `refrain call`. A separate crate would have `refrain_app::run(server())` as its `main`.
 
 mod approval;
 mod axum_app;
@@ -34,7 +34,7 @@ enum Recipe {
 }
 
 fn main() -> ExitCode {
-    let done = match Recipe::parse() {
+    let result = match Recipe::parse() {
         Recipe::Approval(options) => serve(approval::server, &options),
         Recipe::Expenses(options) => serve(expenses::server, &options),
         Recipe::Import(options) => serve(import::server, &options),
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Recipe::Protected(settings) => block_on(protected::run(settings)),
         Recipe::Axum => block_on(axum_app::run()),
     };
-    done.unwrap_or_else(|error| {
+    result.unwrap_or_else(|error| {
         print_error(&error.to_string());
         ExitCode::FAILURE
     })

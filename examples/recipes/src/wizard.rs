@@ -80,7 +80,7 @@ async fn database(cx: &Cx) -> Result<String> {
 }
 
 async fn bucket(cx: &Cx) -> Result<String> {
-    // Back to the form before: ask it again. The second use of a name is another question.
+    // To go back to the previous form, ask it again: the second use of a name is another ask.
     loop {
         let Bucket { public } = cx.elicit("bucket", "Which bucket?").await?;
         if !public {

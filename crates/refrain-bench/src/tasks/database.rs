@@ -53,7 +53,7 @@ CREATE TABLE floor_asks (
 ";
 
 /// Counts the Postgres transactions that write tasks or asks. Transactions that only notify do not write to the disk.
-const COUNT: &str = "
+const START_COUNTING: &str = "
 CREATE UNLOGGED TABLE floor_commits (number XID8 NOT NULL PRIMARY KEY);
 CREATE FUNCTION floor_count() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -247,7 +247,7 @@ impl Database {
 UPDATE floor_tasks SET worker = 'worker', due = $2
 WHERE id IN (SELECT id FROM floor_tasks WHERE due <= $1 ORDER BY due LIMIT $3)
 RETURNING id, call, journal";
-        const CLAIM_UNLOCKED: &str = "
+        const CLAIM_SKIP_LOCKED: &str = "
 UPDATE floor_tasks SET worker = 'worker', due = $2
 WHERE id IN (SELECT id FROM floor_tasks WHERE due <= $1 ORDER BY due LIMIT $3 FOR UPDATE SKIP LOCKED)
 RETURNING id, call, journal";
@@ -274,7 +274,7 @@ RETURNING id, call, journal";
             Self::Postgres(pool) => {
                 let mut connection = pool.acquire().await?;
                 let values = arguments::<sqlx::Postgres>(&values())?;
-                let query = sqlx::query_as_with(CLAIM_UNLOCKED, values);
+                let query = sqlx::query_as_with(CLAIM_SKIP_LOCKED, values);
                 let ids: Vec<String> = ids(query.fetch_all(&mut *connection).await?);
                 let answers = sqlx::query_as(ALL_ANSWERS).bind(&ids);
                 let _: Vec<(String, String, Vec<u8>)> = answers.fetch_all(&mut *connection).await?;
@@ -337,7 +337,7 @@ RETURNING id, call, journal";
                 Ok(CommitMark::Sqlite(reader, WalState::read(file)?))
             }
             Self::Postgres(pool) => {
-                sqlx::raw_sql(COUNT).execute(pool).await?;
+                sqlx::raw_sql(START_COUNTING).execute(pool).await?;
                 Ok(CommitMark::Postgres)
             }
         }

@@ -16,7 +16,7 @@ use crate::error::{Error, failed};
 use crate::server::resident_kib;
 
 /// The interval of sweeps, short enough for several in a measurement.
-const SWEEP: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Idle {
@@ -53,7 +53,7 @@ pub(crate) async fn instance(options: InstanceOptions) -> Result<(), Error> {
     } = options;
     let store = CountingStore::new(refrain_store::open(&store).await?);
     let options = TaskOptions {
-        sweep: SWEEP,
+        sweep: SWEEP_INTERVAL,
         ..TaskOptions::default()
     };
     let server = server(store.clone(), options)?;
@@ -81,7 +81,7 @@ async fn measure(store: &CountingStore, waiting: u64, time: Duration) -> Result<
 }
 
 /// Measures an idle instance in another process.
-pub(crate) async fn watch(url: &str, waiting: u64, seconds: f64) -> Result<Idle, Error> {
+pub(crate) async fn measure_instance(url: &str, waiting: u64, seconds: f64) -> Result<Idle, Error> {
     let output = Command::new(std::env::current_exe()?)
         .args(["instance", "--waiting", &waiting.to_string()])
         .args(["--seconds", &seconds.to_string()])

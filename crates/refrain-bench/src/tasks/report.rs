@@ -155,7 +155,7 @@ fn idle_lines(out: &mut String, idle: &[Idle]) {
 fn spread(spread: Option<Spread>) -> String {
     spread.map_or_else(
         || "-".to_owned(),
-        |it| format!("{:.2} ({:.2} - {:.2})", it.median, it.low, it.high),
+        |Spread { low, median, high }| format!("{median:.2} ({low:.2} - {high:.2})"),
     )
 }
 

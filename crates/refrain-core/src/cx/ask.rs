@@ -138,10 +138,10 @@ pub struct AskFuture<'a, T> {
     question: Question,
     fingerprint: u64,
     decode: Decode<T>,
-    /// Whether answers to another schema are ignored, because one of them passed the schema check and did not decode.
+    /// Whether to ignore answers to other schemas, since one of them passed the schema check but did not decode.
     exact_schema: bool,
-    /// Whether the ask was opened by this poll.
-    is_new: bool,
+    /// Whether this poll opened the ask.
+    just_opened: bool,
 }
 
 impl<'a, T> AskFuture<'a, T> {
@@ -160,11 +160,11 @@ impl<'a, T> AskFuture<'a, T> {
             question,
             decode,
             exact_schema: false,
-            is_new: false,
+            just_opened: false,
         }
     }
 
-    /// Finds the answer, or opens the ask. `Ready` contains the entry if it may be taken now.
+    /// Finds the answer, or opens the ask. Returns the answer's entry when it is this ask's turn.
     fn find_or_open(
         &mut self,
         state: &mut FlowState,
@@ -190,7 +190,7 @@ impl<'a, T> AskFuture<'a, T> {
             }
         }
         if !state.has_fault() {
-            self.is_new = self.open(state, poller);
+            self.just_opened = self.open(state, poller);
         }
         Poll::Pending
     }
@@ -201,8 +201,8 @@ impl<'a, T> AskFuture<'a, T> {
         let is_first_use = self.key.ordinal == 1;
         let mut early = state.early_answers.iter();
         let early = early.position(|(key, _)| is_first_use && **key == *self.key.name);
-        if let Some(at) = early {
-            let (key, json) = state.early_answers.swap_remove(at);
+        if let Some(index) = early {
+            let (key, json) = state.early_answers.swap_remove(index);
             let kind = self.key.kind.ask()?;
             let raw: &RawValue = serde_json::from_str(&json).ok()?;
             if let Err(error) = check_answer_shape(kind, raw) {
@@ -242,7 +242,7 @@ impl<'a, T> AskFuture<'a, T> {
     /// Rejects an answer. `Some`: the ask fails after too many rejected answers.
     fn reject(&mut self, state: &mut FlowState, index: usize, reason: String) -> Option<AskError> {
         if state.journal.entries[index].fingerprint != self.fingerprint {
-            // It answers the question of another version of the handler, which may still need it.
+            // The answer was given to another version of the handler, which may still need it.
             self.exact_schema = true;
             return None;
         }
@@ -280,7 +280,7 @@ impl<T> Future for AskFuture<'_, T> {
                 }
             };
             let Poll::Ready((index, outcome, parsed)) = found else {
-                if std::mem::take(&mut this.is_new) {
+                if std::mem::take(&mut this.just_opened) {
                     span::record_ask(shared, &this.key);
                 }
                 shared.wake_driver();

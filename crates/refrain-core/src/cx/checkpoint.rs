@@ -107,8 +107,9 @@ impl Future for CancelledFuture<'_> {
         if state.ended {
             return Poll::Ready(());
         }
-        if !state.cancelled.iter().any(|w| w.will_wake(task.waker())) {
-            state.cancelled.push(task.waker().clone());
+        let wakers = &mut state.cancel_wakers;
+        if !wakers.iter().any(|waker| waker.will_wake(task.waker())) {
+            wakers.push(task.waker().clone());
         }
         Poll::Pending
     }

@@ -57,11 +57,11 @@ impl<'a> SleepFuture<'a> {
             state.append(entry, env.limits.entries)
         });
         if let Some(index) = entry {
-            let turn = state.take_turn(id, index, poller);
-            if turn {
+            let is_turn = state.take_turn(id, index, poller);
+            if is_turn {
                 state.deliver(index);
             }
-            return turn;
+            return is_turn;
         }
         match state.slot(id) {
             Some(slot) if matches!(slot.phase, Phase::Asleep(_)) => slot.set_poller(poller),

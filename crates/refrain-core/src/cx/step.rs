@@ -82,7 +82,7 @@ where
                 *this.span = span::open_step(shared, this.key);
             }
             let polled = {
-                let _inside = this.span.as_ref().map(|span| span.enter());
+                let _entered = this.span.as_ref().map(|span| span.enter());
                 let _context = ThreadContext::in_step(shared);
                 let work = this.work.as_mut().as_pin_mut();
                 work.map_or(Poll::Pending, |work| {
@@ -103,10 +103,10 @@ where
             StepAction::Deliver(outcome) => {
                 slot.close();
                 this.work.set(None);
-                // It holds the handler's waker, which would look like a pending foreign future.
+                // The signal holds the handler's waker, which would look like a pending foreign future.
                 *this.signal = None;
                 shared.wake_driver();
-                Poll::Ready(read(&this.key.name, &outcome))
+                Poll::Ready(decode_outcome(&this.key.name, &outcome))
             }
             StepAction::Stop => shared.stopped(Error::ended),
             StepAction::Wait | StepAction::Run => {
@@ -195,7 +195,7 @@ fn finish(
     let Some(index) = state.append(entry, shared.env.limits.entries) else {
         return StepAction::Stop;
     };
-    // In a token, the error would be the outcome of every repeated request.
+    // A flow that failed as busy is not handed on: its token would make every repeated request fail.
     let phase = match !is_busy && state.should_hand_on(&shared.env) {
         true => Phase::HandingOn,
         false => Phase::Waiting(index),
@@ -225,7 +225,7 @@ fn to_outcome<T: Serialize>(done: Result<T>) -> StoredOutcome {
     StoredOutcome::Failure(json.into())
 }
 
-fn read<T: DeserializeOwned>(name: &str, outcome: &StoredOutcome) -> Result<T> {
+fn decode_outcome<T: DeserializeOwned>(name: &str, outcome: &StoredOutcome) -> Result<T> {
     let mismatch = |error: serde_json::Error| {
         Error::internal(format!(
             "journaled value of {name:?} does not match its type: {error}"
@@ -291,7 +291,7 @@ where
                 true => StoredOutcome::Failure(json.into()),
                 false => StoredOutcome::Value(json.into()),
             };
-            return read(key.name(), &outcome);
+            return decode_outcome(key.name(), &outcome);
         }
     }
     // A task must not retry work that was started.
@@ -305,5 +305,5 @@ where
         // If the token is lost too, the work counts as interrupted.
         limited_event!(ERROR, %error, "failed to record the outcome of work");
     }
-    read(key.name(), &outcome)
+    decode_outcome(key.name(), &outcome)
 }

@@ -20,13 +20,12 @@ const MAX_PASSES: u32 = 256;
 pub(super) struct SettleCounter {
     idle_passes: u32,
     passes: u32,
-    moves: u64,
+    progress_count: u64,
 }
 
 /// The next action of the driver.
 pub(super) enum Decision {
-    /// Poll the handler again.
-    Again,
+    PollAgain,
     /// Wait until the handler is woken.
     Wait,
     /// Let spawned tasks run, so that their asks join the round.
@@ -46,10 +45,10 @@ pub(super) struct Decider<'a> {
     pub(super) waker: &'a Arc<FlowWaker>,
     pub(super) handler_waker: &'a Waker,
     pub(super) settle: &'a mut SettleCounter,
-    /// Whether the handler must be polled again.
-    pub(super) due: bool,
+    /// Whether the handler must be polled even if it is not woken.
+    pub(super) must_poll: bool,
     /// Spawned tasks to wake once the lock is released.
-    pub(super) wake: Vec<Waker>,
+    pub(super) to_wake: Vec<Waker>,
 }
 
 impl Decider<'_> {
@@ -63,8 +62,8 @@ impl Decider<'_> {
         if let Some(decision) = self.advance(state) {
             return decision;
         }
-        if self.drop_abandoned(state) || self.end_sleeps(state) {
-            return Decision::Again;
+        if self.abandon_steps(state) || self.end_sleeps(state) {
+            return Decision::PollAgain;
         }
         if state.publishes() {
             return self.decide_task(state);
@@ -72,15 +71,14 @@ impl Decider<'_> {
         if state.running > 0 {
             return Decision::Wait;
         }
-        let hand_on = can_hand_on(state);
-        if !hand_on && state.open_asks() == 0 {
+        if !can_hand_on(state) && state.open_asks() == 0 {
             return Decision::Wait;
         }
         if self.should_settle(state) {
             return Decision::Settle;
         }
         if state.exceeds_limit(state.open_asks(), &self.shared.env.limits, true) {
-            return Decision::Again;
+            return Decision::PollAgain;
         }
         Decision::Suspend(state.suspend(self.shared.flow))
     }
@@ -106,7 +104,7 @@ impl Decider<'_> {
             });
         }
         if self.task_exceeds_limit(state) {
-            return Decision::Again;
+            return Decision::PollAgain;
         }
         let rest_is_new = then.is_some_and(|then| state.record_rest(then));
         if rest_is_new || state.has_unwritten_progress() || state.asks_changed() {
@@ -163,8 +161,8 @@ impl Decider<'_> {
             return Some(Decision::Wait);
         }
         let end = state.first_handed_on().unwrap_or(usize::MAX);
-        let waiting = |(at, slot): (usize, &Slot)| match slot.phase {
-            Phase::Waiting(entry) if entry < end => Some((entry, at)),
+        let waiting = |(index, slot): (usize, &Slot)| match slot.phase {
+            Phase::Waiting(entry) if entry < end => Some((entry, index)),
             _ => None,
         };
         let awaited = state.slots.iter().enumerate().filter_map(waiting).min();
@@ -174,18 +172,18 @@ impl Decider<'_> {
             return Some(Decision::Settle);
         }
         state.frontier = state.frontier.max(reached);
-        if let Some((_, at)) = awaited {
-            let slot = &mut state.slots[at];
+        if let Some((_, index)) = awaited {
+            let slot = &mut state.slots[index];
             if let Some(waker) = slot.waker.take() {
                 self.wake(waker);
             }
             if slot.in_spawned_task && !slot.ready {
-                // Its task may be in the middle of a poll that awaits an earlier entry next.
+                // The spawned task may be in the middle of a poll that awaits an earlier entry next.
                 return Some(Decision::Wait);
             }
             slot.phase = Phase::Granted;
-            state.moves += 1;
-            return Some(Decision::Again);
+            state.progress_count += 1;
+            return Some(Decision::PollAgain);
         }
         state.replay_complete = true;
         if state.handing_on {
@@ -198,54 +196,52 @@ impl Decider<'_> {
         let released = state.release(blocked);
         let any = !released.is_empty();
         released.into_iter().for_each(|waker| self.wake(waker));
-        state.moves += u64::from(any);
-        any.then_some(Decision::Again)
+        state.progress_count += u64::from(any);
+        any.then_some(Decision::PollAgain)
     }
 
     /// Wakes an operation. For the handler's own waker it is enough to poll again.
     fn wake(&mut self, waker: Waker) {
         if waker.will_wake(self.handler_waker) {
-            self.due = true;
+            self.must_poll = true;
         } else {
-            self.wake.push(waker);
+            self.to_wake.push(waker);
         }
     }
 
     /// Abandons steps that were woken and then not polled during a whole poll of the handler: the handler stores them
     /// somewhere, and they will not finish. Returns whether another poll is needed.
-    fn drop_abandoned(&mut self, state: &mut FlowState) -> bool {
-        let Some(poll) = self.shared.handler_polls.get().map(|polls| polls.get()) else {
+    fn abandon_steps(&mut self, state: &mut FlowState) -> bool {
+        let Some(current_poll) = self.shared.handler_polls.get().map(|polls| polls.get()) else {
             return false;
         };
-        let mut again = false;
+        let mut poll_again = false;
         let mut abandoned = 0;
         for slot in state.slots.iter_mut().filter(|slot| !slot.in_spawned_task) {
             let Phase::Running(signal) = &slot.phase else {
                 continue;
             };
             match signal.woken_in() {
-                Some(woken_in) if woken_in < poll => {
+                Some(woken_in) if woken_in < current_poll => {
                     limited_event!(WARN, step = %slot.key.name,
                         "step abandoned: the handler started it and no longer polls it"
                     );
                     slot.phase = Phase::Idle;
                     abandoned += 1;
                 }
-                Some(_) => again = true,
+                Some(_) => poll_again = true,
                 None => {}
             }
         }
         state.running -= abandoned;
-        if again {
-            self.due = true;
-        }
-        again || abandoned > 0
+        self.must_poll |= poll_again;
+        poll_again || abandoned > 0
     }
 
     /// Returns whether spawned tasks should run first, so that their asks are sent in the same round.
     fn should_settle(&mut self, state: &FlowState) -> bool {
-        if state.moves != self.settle.moves {
-            self.settle.moves = state.moves;
+        if state.progress_count != self.settle.progress_count {
+            self.settle.progress_count = state.progress_count;
             self.settle.idle_passes = 0;
         }
         if self.settle.idle_passes >= MAX_IDLE_PASSES || self.settle.passes >= MAX_PASSES {
@@ -263,7 +259,7 @@ impl Decider<'_> {
     fn others_hold_waker(&self, state: &FlowState) -> bool {
         let slots = state.slots.iter().filter_map(|slot| slot.waker.as_ref());
         let own = slots
-            .chain(&state.cancelled)
+            .chain(&state.cancel_wakers)
             .filter(|waker| waker.will_wake(self.handler_waker))
             .count();
         // Three references belong to this flow, its waker and the shared state.

@@ -63,7 +63,7 @@ pub struct Flow {
     handler_waker: Waker,
     handler: Option<HandlerFuture>,
     /// Whether the handler must be polled even if it was not woken.
-    pub(super) due: bool,
+    pub(super) must_poll: bool,
     /// Polls since the handler was last at rest.
     busy_polls: u32,
     settle: SettleCounter,
@@ -82,7 +82,7 @@ impl Flow {
             handler_waker: waker.clone().into(),
             waker,
             handler: Some(handler),
-            due: true,
+            must_poll: true,
             busy_polls: 0,
             settle: SettleCounter::default(),
             final_event: None,
@@ -112,7 +112,7 @@ impl Flow {
     #[cfg(feature = "testing")]
     /// Crashes the round after this many polls of its operations, as if the process had died. For tests.
     pub fn crash_after(&mut self, polls: u32) {
-        self.shared.lock().fuse = Some(polls);
+        self.shared.lock().polls_before_crash = Some(polls);
     }
 
     /// Runs the handler as far as possible.
@@ -126,8 +126,8 @@ impl Flow {
         }
         self.waker.forward_to(cx.waker());
         for _ in 0..MAX_POLLS {
-            if self.due || self.waker.is_woken() {
-                self.due = false;
+            if self.must_poll || self.waker.is_woken() {
+                self.must_poll = false;
                 self.busy_polls += 1;
                 if let Poll::Ready(event) = self.poll_handler() {
                     return Poll::Ready(event);
@@ -157,7 +157,7 @@ impl Flow {
             }
             self.busy_polls = 0;
             match self.with_decider(|decider, state| decider.decide(state)) {
-                Decision::Again => {}
+                Decision::PollAgain => {}
                 Decision::Wait => return Poll::Pending,
                 Decision::Settle => return Poll::Ready(Event::Settle),
                 Decision::Detach => return Poll::Ready(Event::Detach),
@@ -307,14 +307,12 @@ impl Flow {
             waker: &self.waker,
             handler_waker: &self.handler_waker,
             settle: &mut self.settle,
-            due: false,
-            wake: Vec::new(),
+            must_poll: false,
+            to_wake: Vec::new(),
         };
         let decision = decide(&mut decider, &mut self.shared.lock());
-        self.due |= decider.due;
-        for waker in decider.wake {
-            waker.wake();
-        }
+        self.must_poll |= decider.must_poll;
+        decider.to_wake.into_iter().for_each(Waker::wake);
         decision
     }
 
@@ -332,14 +330,14 @@ impl Flow {
                 limited_event!(ERROR, panic = %panic_message(&*panic), "handler destructor panicked");
             }
         }
-        let wake = {
+        let wakers = {
             let mut state = self.shared.lock();
-            let cancelled = std::mem::take(&mut state.cancelled);
+            let cancelled = std::mem::take(&mut state.cancel_wakers);
             let slots = state.slots.iter_mut();
             let slots = slots.filter_map(|slot| slot.waker.take());
             slots.chain(cancelled).collect::<Vec<_>>()
         };
-        wake.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 

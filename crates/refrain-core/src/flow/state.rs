@@ -52,12 +52,12 @@ pub(crate) struct FlowState {
     /// Whether a checkpoint lets other tasks of the thread run.
     pub(crate) yielding: bool,
     pub(crate) stats: Stats,
-    /// Counts the progress of operations.
-    pub(crate) moves: u64,
-    /// Tasks that wait for the end of the round.
-    pub(crate) cancelled: Vec<Waker>,
+    /// Changes whenever an operation makes progress.
+    pub(crate) progress_count: u64,
+    /// Wakers of tasks that await [`Cx::cancelled`](crate::Cx::cancelled).
+    pub(crate) cancel_wakers: Vec<Waker>,
     /// Polls of operations left before the simulated crash of a test.
-    pub(crate) fuse: Option<u32>,
+    pub(crate) polls_before_crash: Option<u32>,
     pub(crate) crashed: bool,
     /// The deadline of the flow, in seconds since 1970.
     pub(crate) deadline: u64,
@@ -291,20 +291,20 @@ impl FlowState {
     }
 
     pub(super) fn close(&mut self, id: SlotId) -> Option<Slot> {
-        let at = self.slots.iter().position(|slot| slot.id == id)?;
-        let slot = self.slots.remove(at);
+        let index = self.slots.iter().position(|slot| slot.id == id)?;
+        let slot = self.slots.remove(index);
         if matches!(slot.phase, Phase::Running(_)) {
             self.running -= 1;
         }
-        self.moves += 1;
+        self.progress_count += 1;
         Some(slot)
     }
 
     /// Counts one poll of an operation, and returns whether the operation may continue.
     fn count_poll(&mut self) -> bool {
-        if let Some(fuse) = &mut self.fuse {
-            match fuse.checked_sub(1) {
-                Some(left) => *fuse = left,
+        if let Some(polls) = &mut self.polls_before_crash {
+            match polls.checked_sub(1) {
+                Some(left) => *polls = left,
                 None => self.crashed = true,
             }
         }
@@ -317,7 +317,7 @@ impl FlowState {
             slot.phase = phase;
             slot.set_poller(poller);
         }
-        self.moves += 1;
+        self.progress_count += 1;
     }
 
     /// The entry of an operation without a schema.
@@ -353,7 +353,7 @@ impl FlowState {
             return None;
         }
         self.journal.entries.push(entry);
-        self.moves += 1;
+        self.progress_count += 1;
         Some(self.journal.entries.len() - 1)
     }
 
@@ -399,7 +399,7 @@ impl FlowState {
                 self.final_status = None;
             }
         }
-        self.moves += 1;
+        self.progress_count += 1;
         while self
             .journal
             .entries
@@ -415,15 +415,11 @@ impl FlowState {
 
     /// Marks an answer as rejected, and returns how many answers to this ask were rejected.
     pub(crate) fn reject(&mut self, index: usize, reason: &str) -> u32 {
-        let Journal {
-            entries,
-            rejections,
-            ..
-        } = &mut self.journal;
-        let entry = &mut entries[index];
+        let rejections = &mut self.journal.rejections;
+        let entry = &mut self.journal.entries[index];
         entry.rejected = true;
-        let same = |r: &Rejections| r.key == entry.key && r.fingerprint == entry.fingerprint;
-        let at = rejections.iter().position(same).unwrap_or_else(|| {
+        let is_same_ask = |r: &Rejections| r.key == entry.key && r.fingerprint == entry.fingerprint;
+        let index = rejections.iter().position(is_same_ask).unwrap_or_else(|| {
             rejections.push(Rejections {
                 key: entry.key.clone(),
                 fingerprint: entry.fingerprint,
@@ -432,7 +428,7 @@ impl FlowState {
             });
             rejections.len() - 1
         });
-        let rejected = &mut rejections[at];
+        let rejected = &mut rejections[index];
         rejected.count = rejected.count.saturating_add(1);
         rejected.reason = reason.into();
         rejected.count

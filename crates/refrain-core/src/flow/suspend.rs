@@ -105,7 +105,7 @@ impl FlowState {
             ));
         }
         let names = || reply.asks.iter().map(|(name, ..)| name);
-        let is_repeated = |(at, name)| names().take(at).any(|earlier| earlier == name);
+        let is_repeated = |(index, name)| names().take(index).any(|earlier| earlier == name);
         if let Some((_, name)) = names().enumerate().find(|name| is_repeated(*name)) {
             return Err(Error::internal(format!(
                 "an incomplete reply has two asks with the key {name:?}; give each ask another key"

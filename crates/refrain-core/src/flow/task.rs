@@ -36,7 +36,7 @@ pub(crate) struct PublishState {
     pub(super) written_at: u64,
     /// The steps that wait for the write in progress, if there is one.
     pub(super) writing: Option<Vec<SlotId>>,
-    /// `moves` when rest was last reported, and `may_progress` of that report.
+    /// `progress_count` when rest was last reported, and `may_progress` of that report.
     pub(super) rested_at: Option<(u64, bool)>,
 }
 
@@ -85,8 +85,8 @@ impl PublishState {
         plain: String,
         is_used: impl Fn(&str) -> bool,
     ) -> Box<str> {
-        let same = |p: &&mut PendingAsk| p.key == *key && p.fingerprint == fingerprint;
-        if let Some(published) = self.published.iter_mut().find(same) {
+        let is_same_ask = |p: &&mut PendingAsk| p.key == *key && p.fingerprint == fingerprint;
+        if let Some(published) = self.published.iter_mut().find(is_same_ask) {
             published.current_run = true;
             return published.wire_key.clone();
         }
@@ -166,7 +166,7 @@ impl FlowState {
         let AfterWrite::Rest { may_progress, .. } = then else {
             return false;
         };
-        let now = (self.moves, may_progress);
+        let now = (self.progress_count, may_progress);
         let Some(publishing) = &mut self.publishing else {
             return false;
         };
@@ -180,7 +180,7 @@ impl FlowState {
             .publishing
             .as_ref()
             .and_then(|publishing| publishing.rested_at);
-        self.running == 0 && rested_at.is_some_and(|(moves, _)| moves == self.moves)
+        self.running == 0 && rested_at.is_some_and(|(count, _)| count == self.progress_count)
     }
 
     /// The asks to publish, and those to withdraw.
@@ -245,7 +245,7 @@ impl FlowState {
             (self.publishing.as_ref()).is_some_and(|publishing| self.has_progress(publishing));
         let mut taken = Vec::new();
         if let Some(publishing) = &mut self.publishing {
-            // They can be answered from now on.
+            // The client can answer the new asks from now on.
             publishing.published = published;
             taken = std::mem::take(&mut publishing.taken);
             publishing.written = self.journal.entries.len();
@@ -329,7 +329,7 @@ impl FlowState {
             if blocked.contains(&slot.id) && matches!(slot.phase, Phase::Blocked) {
                 slot.phase = Phase::Cleared;
                 wakers.extend(slot.waker.take());
-                self.moves += 1;
+                self.progress_count += 1;
             }
         }
         wakers
@@ -344,16 +344,16 @@ impl FlowState {
         let Some(publishing) = &mut self.publishing else {
             return Wakers::new();
         };
-        let Some(at) = publishing.find_published(wire_key) else {
+        let Some(index) = publishing.find_published(wire_key) else {
             return Wakers::new();
         };
-        let ask = publishing.published.remove(at);
+        let ask = publishing.published.remove(index);
         publishing.taken.push(wire_key.to_owned());
         if let Some(outcome) = outcome(&ask) {
             let entry = Entry::new(ask.key, ask.fingerprint, outcome);
             self.journal.entries.push(entry);
         }
-        self.moves += 1;
+        self.progress_count += 1;
         self.release(|phase| phase.open_key() == Some(wire_key))
     }
 }
@@ -399,7 +399,7 @@ impl Flow {
     /// Changes the state and schedules a poll of the handler. Wakers run without the lock.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut FlowState) -> Wakers) {
         let wakers = change(&mut self.shared.lock());
-        self.due = true;
+        self.must_poll = true;
         wakers.into_iter().for_each(Waker::wake);
     }
 

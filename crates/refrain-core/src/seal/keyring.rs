@@ -154,23 +154,23 @@ impl KeyRing {
 
     /// Makes a key the minting key; the previous one retires.
     pub fn promote(&mut self, id: &str) -> Result<(), KeyRingError> {
-        let at = self.position(id)?;
+        let index = self.position(id)?;
         for key in &mut self.keys {
             if key.state == KeyState::Minting {
                 key.state = KeyState::Retiring;
             }
         }
-        self.keys[at].state = KeyState::Minting;
+        self.keys[index].state = KeyState::Minting;
         Ok(())
     }
 
     /// Removes a key. Its tokens are rejected from now on.
     pub fn retire(&mut self, id: &str) -> Result<(), KeyRingError> {
-        let at = self.position(id)?;
-        if self.keys[at].state == KeyState::Minting {
-            return Err(KeyRingError::InUse(self.keys[at].id));
+        let index = self.position(id)?;
+        if self.keys[index].state == KeyState::Minting {
+            return Err(KeyRingError::InUse(self.keys[index].id));
         }
-        self.keys.remove(at);
+        self.keys.remove(index);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
 
 /// The first byte of the binding of a live call's tokens.
-const LIVE: u8 = 2;
+const LIVE_BINDING: u8 = 2;
 /// The maximum length of a holder's name.
 const MAX_HOLDER: usize = 1024;
 
@@ -19,7 +19,7 @@ pub struct LiveBinding([u8; 1 + SHA256_OUTPUT_LEN]);
 impl Binding {
     /// Returns the binding of a live call's tokens. No other binding starts with its first byte.
     pub fn live(&self) -> LiveBinding {
-        let mut bytes = [LIVE; 1 + SHA256_OUTPUT_LEN];
+        let mut bytes = [LIVE_BINDING; 1 + SHA256_OUTPUT_LEN];
         bytes[1..].copy_from_slice(digest(&SHA256, self.as_bytes()).as_ref());
         LiveBinding(bytes)
     }
@@ -51,14 +51,8 @@ type LiveFields<'a> = (FlowId, u64, u64, u32, &'a str);
 impl Sealer {
     /// Seals the token of a live call, valid until the call's deadline.
     pub fn seal_live(&self, binding: &LiveBinding, token: &LiveToken) -> String {
-        let LiveToken {
-            flow,
-            round,
-            holder,
-            deadline,
-        } = token;
-        let now = self.source.unix_seconds();
-        let fields: LiveFields<'_> = (*flow, now, *deadline, *round, holder);
+        let (now, holder) = (self.source.unix_seconds(), &*token.holder);
+        let fields: LiveFields<'_> = (token.flow, now, token.deadline, token.round, holder);
         let (sealing, header) = self.header(SealFormat::Live, now);
         let mut bytes = Vec::with_capacity(HEADER_LEN + 64 + holder.len() + TAG_LEN);
         bytes.extend_from_slice(&header);

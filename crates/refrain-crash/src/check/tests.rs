@@ -16,14 +16,14 @@ fn run_with_a_kill() -> Evidence {
         status: "completed".to_owned(),
         outcome: plan.result(),
         plan,
-        complaints: Vec::new(),
+        faults: Vec::new(),
     };
     let first = vec![acquired(1, 1_000), turn(0)];
     let second = vec![
         acquired(2, 2_100_000),
         turn(0),
         wrote(2, NextState::Keep, 2_300_000, &[FIRST]),
-        wrote(2, NextState::Over, 2_500_000, &[]),
+        wrote(2, NextState::Ended, 2_500_000, &[]),
     ];
     Evidence {
         ended: vec![ended],
@@ -117,9 +117,9 @@ fn effect(effect: Effect, attempt: i64) -> EffectRow {
 
 /// Injects a fault and expects this finding.
 #[track_caller]
-fn assert_fault(fault: &str, spoil: impl FnOnce(&mut Evidence)) {
+fn assert_fault(fault: &str, inject: impl FnOnce(&mut Evidence)) {
     let mut evidence = run_with_a_kill();
-    spoil(&mut evidence);
+    inject(&mut evidence);
     let faults = check(&evidence).faults;
     let found = faults.iter().any(|found| found.contains(fault));
     assert!(found, "{fault:?} is not among {faults:#?}");
@@ -162,75 +162,75 @@ fn retry_explains_a_second_attempt() {
 
 #[test]
 fn unplanned_end_is_a_fault() {
-    assert_fault("task 7 ended as failed", |it| {
-        it.ended[0].status = "failed".to_owned();
+    assert_fault("task 7 ended as failed", |run| {
+        run.ended[0].status = "failed".to_owned();
     });
-    assert_fault("instead of \"<7:0.0> <7:0.1>\"", |it| {
-        it.ended[0].outcome = SECOND.to_string();
+    assert_fault("instead of \"<7:0.0> <7:0.1>\"", |run| {
+        run.ended[0].outcome = SECOND.to_string();
     });
-    assert_fault("the store has 2 tasks", |it| it.stored = 2);
-    assert_fault("task 7: hm", |it| {
-        it.ended[0].complaints.push("hm".to_owned());
+    assert_fault("the store has 2 tasks", |run| run.stored = 2);
+    assert_fault("task 7: hm", |run| {
+        run.ended[0].faults.push("hm".to_owned());
     });
 }
 
 #[test]
 fn missing_or_repeated_effect_is_a_fault() {
-    assert_fault("<7:0.1> was not done", |it| drop(it.effects.pop()));
-    assert_fault("<7:0.1> was done 2 times", |it| {
+    assert_fault("<7:0.1> was not done", |run| drop(run.effects.pop()));
+    assert_fault("<7:0.1> was done 2 times", |run| {
         let mut again = effect(SECOND, 2);
         again.idempotency_key = "another".to_owned();
-        it.effects.push(again);
+        run.effects.push(again);
     });
-    assert_fault("<8:0.0> was done but not planned", |it| {
-        it.effects.push(effect(step(8, 0), 2));
+    assert_fault("<8:0.0> was done but not planned", |run| {
+        run.effects.push(effect(step(8, 0), 2));
     });
-    assert_fault("without an attempt at it", |it| it.effects[0].attempt = 9);
+    assert_fault("without an attempt at it", |run| run.effects[0].attempt = 9);
 }
 
 #[test]
 fn idempotency_key_belongs_to_one_step() {
-    assert_fault("<7:0.0> had two idempotency keys", |it| {
-        it.attempts[1].idempotency_key = "another".to_owned();
+    assert_fault("<7:0.0> had two idempotency keys", |run| {
+        run.attempts[1].idempotency_key = "another".to_owned();
     });
-    assert_fault("has the idempotency key of another step", |it| {
-        it.attempts[2].idempotency_key = it.attempts[0].idempotency_key.clone();
+    assert_fault("has the idempotency key of another step", |run| {
+        run.attempts[2].idempotency_key = run.attempts[0].idempotency_key.clone();
     });
 }
 
 #[test]
 fn unexplained_second_attempt_is_a_fault() {
-    assert_fault("<7:0.1> was tried twice under fence 2", |it| {
-        it.attempts.push(attempt(3, SECOND, 1, 0, 2_450_000));
+    assert_fault("<7:0.1> was tried twice under fence 2", |run| {
+        run.attempts.push(attempt(3, SECOND, 1, 0, 2_450_000));
     });
-    assert_fault("released the task (Some(SetDown))", |it| {
-        it.records[0].push(wrote(1, NextState::SetDown, 4_000, &[]));
+    assert_fault("released the task (Some(Suspended))", |run| {
+        run.records[0].push(wrote(1, NextState::Suspended, 4_000, &[]));
     });
-    assert_fault("<7:0.1> was tried by run 1 without a lease", |it| {
-        it.attempts[2].turn = 5;
+    assert_fault("<7:0.1> was tried by run 1 without a lease", |run| {
+        run.attempts[2].turn = 5;
     });
 }
 
 #[test]
 fn attempt_after_the_journal_is_a_fault() {
-    assert_fault("was in the journal since fence 1", |it| {
-        it.records[0].push(wrote(1, NextState::Keep, 3_000, &[FIRST]));
+    assert_fault("was in the journal since fence 1", |run| {
+        run.records[0].push(wrote(1, NextState::Keep, 3_000, &[FIRST]));
     });
-    assert_fault("was in the journal since fence 1", |it| {
-        it.records[1][0] = acquired_with(2, 2_100_000, &[FIRST]);
+    assert_fault("was in the journal since fence 1", |run| {
+        run.records[1][0] = acquired_with(2, 2_100_000, &[FIRST]);
     });
     let journaled = "<7:0.0> was tried by run 0 when it was in the journal";
-    assert_fault(journaled, |it| it.attempts[0].at = 2_350_000);
-    assert_fault("<7:0.0> was tried by run 0 after <7:0.1> was", |it| {
-        it.records[1][2] = wrote(2, NextState::Keep, 2_300_000, &[]);
-        it.attempts[0].at = 2_450_000;
+    assert_fault(journaled, |run| run.attempts[0].at = 2_350_000);
+    assert_fault("<7:0.0> was tried by run 0 after <7:0.1> was", |run| {
+        run.records[1][2] = wrote(2, NextState::Keep, 2_300_000, &[]);
+        run.attempts[0].at = 2_450_000;
     });
     let early = "<7:0.0> was not in the journal yet when run 1 tried <7:0.1>";
-    assert_fault(early, |it| {
-        it.records[1][2] = wrote(2, NextState::Keep, 2_300_000, &[]);
+    assert_fault(early, |run| {
+        run.records[1][2] = wrote(2, NextState::Keep, 2_300_000, &[]);
     });
-    assert_fault(early, |it| {
-        it.records[1][2] = wrote(2, NextState::Keep, 2_450_000, &[FIRST]);
+    assert_fault(early, |run| {
+        run.records[1][2] = wrote(2, NextState::Keep, 2_450_000, &[FIRST]);
     });
 }
 
@@ -253,24 +253,24 @@ fn stop_excuses_one_late_attempt() {
 #[test]
 fn early_takeover_and_write_without_lease_are_faults() {
     let early = "took it 899 ms before the lease of run 0 expired";
-    assert_fault(early, |it| it.records[0].push(extended(1, 1_000_000)));
+    assert_fault(early, |run| run.records[0].push(extended(1, 1_000_000)));
     let stale = "run 0 wrote under fence 1 when run 1 had it under fence 2";
-    assert_fault(stale, |it| {
-        it.records[0].push(wrote(1, NextState::Keep, 2_200_000, &[]));
+    assert_fault(stale, |run| {
+        run.records[0].push(wrote(1, NextState::Keep, 2_200_000, &[]));
     });
     let revived = "run 0 held fence 1 for longer when run 1 had it under fence 2";
-    assert_fault(revived, |it| it.records[0].push(extended(1, 2_200_000)));
+    assert_fault(revived, |run| run.records[0].push(extended(1, 2_200_000)));
     let missing = "<7:0.0> was journaled by run 0 under fence 1, but was missing when run 1 had it under fence 2";
-    assert_fault(missing, |it| {
-        it.records[0].push(wrote(1, NextState::Keep, 4_000, &[FIRST]));
+    assert_fault(missing, |run| {
+        run.records[0].push(wrote(1, NextState::Keep, 4_000, &[FIRST]));
     });
-    assert_fault("fence 1 was assigned to run 0 and to run 1", |it| {
-        it.records[1][0] = acquired(1, 2_100_000);
+    assert_fault("fence 1 was assigned to run 0 and to run 1", |run| {
+        run.records[1][0] = acquired(1, 2_100_000);
     });
-    assert_fault("wrote under fence 9, without a lease for it", |it| {
-        it.records[0].push(wrote(9, NextState::Keep, 3_000, &[]));
+    assert_fault("wrote under fence 9, without a lease for it", |run| {
+        run.records[0].push(wrote(9, NextState::Keep, 3_000, &[]));
     });
-    assert_fault("ran the handler of task 7 without a lease", |it| {
-        it.records[0].remove(0);
+    assert_fault("ran the handler of task 7 without a lease", |run| {
+        run.records[0].remove(0);
     });
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// The number of the first call. Tasks have smaller numbers.
 pub(super) const FIRST_CALL: u32 = 1 << 30;
 /// A call that starts less than this after a kill, in microseconds, may still find the killed instance.
-pub(super) const AFTER_KILL: u64 = 2_000_000;
+pub(super) const KILL_GRACE: u64 = 2_000_000;
 
 /// Where the state of a call is between its rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -68,13 +68,14 @@ impl CallEvidence {
     /// Takes the attempts and effects of calls out of the evidence.
     pub(super) fn take(evidence: &mut Evidence, ended: Vec<CallEnd>) -> Self {
         let is_call = |effect: Effect| effect.number >= FIRST_CALL;
-        let attempts = evidence.attempts.extract_if(.., |it| is_call(it.effect));
-        let effects = evidence.effects.extract_if(.., |it| is_call(it.effect));
+        let attempts = evidence.attempts.extract_if(.., |row| is_call(row.effect));
+        let effects = evidence.effects.extract_if(.., |row| is_call(row.effect));
+        let kills = evidence.disruptions.kills.iter();
         Self {
             ended,
             attempts: attempts.collect(),
             effects: effects.collect(),
-            kills: evidence.disruptions.kills.iter().map(|it| it.at).collect(),
+            kills: kills.map(|kill| kill.at).collect(),
         }
     }
 }
@@ -84,21 +85,15 @@ pub(super) fn check(evidence: &CallEvidence) -> CallFindings {
         effects: evidence.effects.len() as u64,
         ..CallFindings::default()
     };
-    let mut done = count(evidence.effects.iter().map(|it| it.effect));
-    let mut tried = count(evidence.attempts.iter().map(|it| it.effect));
+    let mut done = count(evidence.effects.iter().map(|row| row.effect));
+    let mut tried = count(evidence.attempts.iter().map(|row| row.effect));
     for call in &evidence.ended {
-        let in_call = |at: &u64| *at <= call.to && call.from <= *at + AFTER_KILL;
-        let is_killed = evidence.kills.iter().any(in_call);
-        findings.outcome(call, is_killed);
+        let is_in_call = |at: &u64| *at <= call.to && call.from <= *at + KILL_GRACE;
+        let has_kill = evidence.kills.iter().any(is_in_call);
+        findings.add_outcome(call, has_kill);
         for effect in TaskPlan::call(call.number).effects() {
-            let (done, tried) = (done.remove(&effect), tried.remove(&effect));
-            findings.effect(
-                call,
-                effect,
-                done.unwrap_or(0),
-                tried.unwrap_or(0),
-                is_killed,
-            );
+            let counts = [&mut done, &mut tried].map(|all| all.remove(&effect).unwrap_or(0));
+            findings.add_effect(call, effect, counts, has_kill);
         }
     }
     for effect in done.into_keys().chain(tried.into_keys()) {
@@ -116,7 +111,7 @@ fn count(effects: impl Iterator<Item = Effect>) -> BTreeMap<Effect, u64> {
 }
 
 impl CallFindings {
-    fn outcome(&mut self, call: &CallEnd, is_killed: bool) {
+    fn add_outcome(&mut self, call: &CallEnd, has_kill: bool) {
         let CallEnd { number, home, .. } = call;
         let expected = TaskPlan::call(*number).result();
         let fault = match &call.outcome {
@@ -124,12 +119,12 @@ impl CallFindings {
                 *self.completed.entry(*home).or_default() += 1;
                 return;
             }
-            CallOutcome::Lost(_) if is_killed && *home != CallHome::Client => {
+            CallOutcome::Lost(_) if has_kill && *home != CallHome::Client => {
                 *self.lost.entry(*home).or_default() += 1;
                 return;
             }
             CallOutcome::Completed(text) => format!("returned {text:?} instead of {expected:?}"),
-            CallOutcome::Lost(error) if !is_killed => {
+            CallOutcome::Lost(error) if !has_kill => {
                 format!("was lost, but no instance was killed: {error}")
             }
             CallOutcome::Lost(error) | CallOutcome::Failed(error) => format!("failed: {error}"),
@@ -137,7 +132,8 @@ impl CallFindings {
         self.faults.push(format!("{home:?} call {number} {fault}"));
     }
 
-    fn effect(&mut self, call: &CallEnd, effect: Effect, done: u64, tried: u64, is_killed: bool) {
+    fn add_effect(&mut self, call: &CallEnd, effect: Effect, counts: [u64; 2], has_kill: bool) {
+        let [done, tried] = counts;
         let home = call.home;
         let is_completed = matches!(call.outcome, CallOutcome::Completed(_));
         if done > 1 || (is_completed && done == 0) {
@@ -146,7 +142,7 @@ impl CallFindings {
         }
         let again = tried.saturating_sub(1);
         self.second_attempts += again;
-        if again > 0 && (home != CallHome::Client || !is_killed) {
+        if again > 0 && (home != CallHome::Client || !has_kill) {
             let fault = format!("{effect} of a {home:?} call was tried {tried} times");
             self.faults.push(fault);
         }

@@ -26,16 +26,16 @@ const CLIENTS: u64 = 3;
 /// The mean pause between two attacks of a client.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The longest time for which an attack holds its connection, in milliseconds.
-const HOLD: u64 = 3000;
-const RESPONSE: Duration = Duration::from_secs(30);
+const MAX_HOLD: u64 = 3000;
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of all hostile calls, which no other call has. They stop at their first ask, so no effect has this
 /// number.
-const NUMBER: u32 = FIRST_CALL - 1;
-const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const HOSTILE_NUMBER: u32 = FIRST_CALL - 1;
+const HOSTILE_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// More than `limits.json_values`.
-const VALUES: usize = 100_001;
+const TOO_MANY_VALUES: usize = 100_001;
 /// More than `limits.body_bytes`.
-const LARGE: usize = 5 * 1024 * 1024;
+const TOO_MANY_BYTES: usize = 5 * 1024 * 1024;
 
 const OK: &str = "HTTP/1.1 200 ";
 const BAD_REQUEST: &str = "HTTP/1.1 400 ";
@@ -125,17 +125,17 @@ async fn attack_all(soak: &Soak, number: u64) {
 impl Attack {
     /// Attacks once. Returns the response if it is not the expected one.
     async fn run(self, address: SocketAddr, random: &mut Rng) -> io::Result<Result<(), String>> {
-        let hold = millis_below(random, HOLD);
-        let live = Request::tool(LIVE_TOOL, json!(TaskPlan::call(NUMBER)));
+        let hold = millis_below(random, MAX_HOLD);
+        let live = Request::tool(LIVE_TOOL, json!(TaskPlan::call(HOSTILE_NUMBER)));
         let (request, expected) = match self {
             Self::ManyValues => {
-                let values = vec!["0"; VALUES].join(",");
+                let values = vec!["0"; TOO_MANY_VALUES].join(",");
                 (Request::bytes(format!("[{values}]")), TOO_LARGE)
             }
-            Self::LargeBody => (Request::bytes(vec![b' '; LARGE]), TOO_LARGE),
+            Self::LargeBody => (Request::bytes(vec![b' '; TOO_MANY_BYTES]), TOO_LARGE),
             Self::NotJson => (Request::bytes("{\"jsonrpc\": "), BAD_REQUEST),
             Self::ForgedToken => {
-                let call = Request::tool(CALL_TOOL, json!(TaskPlan::call(NUMBER)));
+                let call = Request::tool(CALL_TOOL, json!(TaskPlan::call(HOSTILE_NUMBER)));
                 let token = "A".repeat(400);
                 (call.again(&token, json!({})), "\"code\":-32602")
             }
@@ -183,7 +183,7 @@ async fn abandon_legacy_call(
     let Some((_, session)) = lines.next() else {
         return Ok(Err(response));
     };
-    let call = legacy::call(1, CALL_TOOL, json!(TaskPlan::call(NUMBER)));
+    let call = legacy::call(1, CALL_TOOL, json!(TaskPlan::call(HOSTILE_NUMBER)));
     let call = Request::post("/mcp", call.to_string()).header("Mcp-Session-Id", session);
     let (stream, response) = send(address, call, OK).await?;
     tokio::time::sleep(hold).await;
@@ -200,7 +200,7 @@ fn expect(expected: &str, response: String) -> Result<(), String> {
 
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    socket.bind((ADDRESS, 0).into())?;
+    socket.bind((HOSTILE_ADDRESS, 0).into())?;
     socket.connect(address).await
 }
 
@@ -237,6 +237,6 @@ async fn send(
             never = write => never,
         }
     };
-    let response = tokio::time::timeout(RESPONSE, exchange).await??;
+    let response = tokio::time::timeout(RESPONSE_TIMEOUT, exchange).await??;
     Ok((stream, response))
 }

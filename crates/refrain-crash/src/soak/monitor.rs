@@ -18,12 +18,12 @@ const WARM_UP: f64 = 300.0;
 /// The longest part of a run over which the median of the memory is taken.
 const WINDOW: f64 = 120.0;
 /// The permitted growth of the memory in long runs.
-const GROWTH: f64 = 0.10;
-/// In shorter runs the allocator still warms up.
-const SHORT_GROWTH: f64 = 0.15;
+const MAX_GROWTH: f64 = 0.10;
+/// The same in shorter runs, in which the allocator still warms up.
+const SHORT_MAX_GROWTH: f64 = 0.15;
 /// Connections of the store's pool open on demand: up to 12, each with three files in SQLite.
-const STORE_FILES: usize = 36;
-const STORE_SOCKETS: usize = 12;
+const STORE_FILES: u64 = 36;
+const STORE_SOCKETS: u64 = 12;
 /// Background tasks of those connections and of the relay's client.
 const POOL_TASKS: u64 = 4;
 
@@ -43,8 +43,8 @@ pub(super) struct Sample {
     pub(super) second: f64,
     pub(super) resident_kib: u64,
     /// Open file descriptors, sockets included.
-    pub(super) files: usize,
-    pub(super) sockets: usize,
+    pub(super) files: u64,
+    pub(super) sockets: u64,
     pub(super) tokio_tasks: u64,
     pub(super) calls_running: u64,
     pub(super) live_calls: u64,
@@ -93,8 +93,9 @@ pub(super) fn memory(samples: &[Sample], seconds: u32) -> Option<Memory> {
     let (warm_up, window) = (WARM_UP.min(seconds / 3.0), WINDOW.min(seconds / 3.0));
     let median = |from: f64| {
         let range = from..from + window;
-        let samples = samples.iter().filter(|it| range.contains(&it.second));
-        let mut values: Vec<u64> = samples.map(|it| it.resident_kib).collect();
+        let samples = samples.iter();
+        let samples = samples.filter(|sample| range.contains(&sample.second));
+        let mut values: Vec<u64> = samples.map(|sample| sample.resident_kib).collect();
         values.sort_unstable();
         values.get(values.len() / 2).copied()
     };
@@ -102,8 +103,8 @@ pub(super) fn memory(samples: &[Sample], seconds: u32) -> Option<Memory> {
         warm_kib: median(warm_up)?,
         end_kib: median(seconds - window)?,
         allowed_growth: match warm_up < WARM_UP {
-            true => SHORT_GROWTH,
-            false => GROWTH,
+            true => SHORT_MAX_GROWTH,
+            false => MAX_GROWTH,
         },
     })
 }
@@ -192,32 +193,23 @@ impl Monitor {
             Some(_) => STORE_SOCKETS,
             None => 0,
         };
-        let number = |count: usize| count as u64;
         let kinds = [
-            (
-                "open files",
-                number(before.files + STORE_FILES),
-                number(after.files),
-            ),
-            (
-                "sockets",
-                number(before.sockets + store_sockets),
-                number(after.sockets),
-            ),
+            ("open files", before.files + STORE_FILES, after.files),
+            ("sockets", before.sockets + store_sockets, after.sockets),
             (
                 "tokio tasks",
                 before.tokio_tasks + POOL_TASKS,
                 after.tokio_tasks,
             ),
-            // The request of the sample itself.
+            // Includes the request of the sample itself.
             ("running calls", before.calls_running, after.calls_running),
             ("live calls", 0, after.live_calls),
             ("subscriptions", 0, after.subscriptions),
             ("running tasks", 0, after.tasks_running),
         ];
         let leaked = kinds.iter().filter(|(_, allowed, count)| count > allowed);
-        let fault = |(what, allowed, count): &(&str, u64, u64)| {
-            format!("{count} {what} are left, at most {allowed} expected")
+        let fault = |(kind, allowed, count): &(&str, u64, u64)| {
+            format!("{count} {kind} are left, at most {allowed} expected")
         };
         leaked.map(fault).collect()
     }
@@ -256,13 +248,13 @@ impl Monitor {
 }
 
 /// The number of open files of a process, and of the sockets among them.
-fn open_files(pid: u32) -> Result<(usize, usize), CrashError> {
+fn open_files(pid: u32) -> Result<(u64, u64), CrashError> {
     let (mut files, mut sockets) = (0, 0);
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
         // A file may be closed meanwhile.
         if let Ok(target) = std::fs::read_link(entry?.path()) {
             files += 1;
-            sockets += usize::from(target.to_string_lossy().starts_with("socket:"));
+            sockets += u64::from(target.to_string_lossy().starts_with("socket:"));
         }
     }
     Ok((files, sockets))

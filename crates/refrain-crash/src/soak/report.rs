@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// The number of faults that the table shows.
-const SHOWN: usize = 20;
+const MAX_SHOWN: usize = 20;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct SoakReport {
@@ -64,16 +64,16 @@ impl SoakReport {
         for (name, value) in self.rows() {
             let _ = writeln!(table, "{name:<31} {value}");
         }
-        for fault in self.faults.iter().take(SHOWN) {
+        for fault in self.faults.iter().take(MAX_SHOWN) {
             let _ = writeln!(table, "fault: {fault}");
         }
         table
     }
 
     fn rows(&self) -> Vec<(&'static str, String)> {
-        let of = |counts: &BTreeMap<CallHome, u64>, home| counts.get(&home).copied().unwrap_or(0);
-        let home = |home| {
-            let (completed, lost) = (of(&self.calls.completed, home), of(&self.calls.lost, home));
+        let home = |home: CallHome| {
+            let count = |counts: &BTreeMap<_, _>| counts.get(&home).copied().unwrap_or(0);
+            let (completed, lost) = (count(&self.calls.completed), count(&self.calls.lost));
             format!("{completed} completed, {lost} lost")
         };
         let mib = |kib: u64| kib as f64 / 1024.0;
@@ -85,12 +85,8 @@ impl SoakReport {
         let (before, after) = (&self.before, &self.left.sample);
         let change =
             |before: u64, after: u64| format!("{before} before the load, {after} after it");
-        let CallFindings {
-            effects,
-            second_attempts,
-            ..
-        } = self.calls;
-        let effects = format!("{effects}, {second_attempts} attempts repeated");
+        let (effects, repeated) = (self.calls.effects, self.calls.second_attempts);
+        let effects = format!("{effects}, {repeated} attempts repeated");
         let (ended, tasks) = (self.tasks_ended, &self.tasks);
         let tasks = format!(
             "{ended} ended, {} effects, {} attempts",
@@ -109,14 +105,8 @@ impl SoakReport {
             ("subscriptions", subscriptions),
             ("hostile requests", self.counts.hostile.sum().to_string()),
             ("memory", memory),
-            (
-                "open files",
-                change(before.files as u64, after.files as u64),
-            ),
-            (
-                "sockets",
-                change(before.sockets as u64, after.sockets as u64),
-            ),
+            ("open files", change(before.files, after.files)),
+            ("sockets", change(before.sockets, after.sockets)),
             ("tokio tasks", change(before.tokio_tasks, after.tokio_tasks)),
             (
                 "live calls, subscriptions left",

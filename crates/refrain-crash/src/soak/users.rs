@@ -2,7 +2,7 @@
 //!
 //! Each user makes one call at a time and pauses between calls, which bounds the load.
 
-use super::check::{AFTER_KILL, CallEnd, CallHome, CallOutcome};
+use super::check::{CallEnd, CallHome, CallOutcome, KILL_GRACE};
 use super::{RANDOM_STREAM, Soak};
 use crate::client::{TaskClient, TaskEnd};
 use crate::clock::micros;
@@ -33,12 +33,12 @@ const TASK_USERS: u64 = 5;
 /// The mean pause between two calls of a user.
 const PAUSE: Duration = Duration::from_millis(400);
 /// The maximum delays of a quick and of a late answer, in milliseconds.
-const QUICK: u64 = 200;
-const LATE: u64 = 2500;
+const MAX_QUICK_DELAY: u64 = 200;
+const MAX_LATE_DELAY: u64 = 2500;
 /// The time limit of a call. Far above any delay of a client or a kill.
 const DEADLINE: Duration = Duration::from_secs(50);
 /// A subscription that lives this long receives an update.
-const UPDATE_WITHIN: Duration = Duration::from_secs(10);
+const UPDATE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts all users.
 pub(super) fn start(soak: &Arc<Soak>, clients: &mut JoinSet<Result<Vec<TaskEnd>, CrashError>>) {
@@ -124,7 +124,7 @@ impl User {
             async move {
                 let asked = Effect::parse(ask.message.lines().next().unwrap_or_default());
                 let asked = asked.ok_or("unexpected ask")?;
-                let delay = delay(&mut random.lock());
+                let delay = answer_delay(&mut random.lock());
                 tokio::time::sleep(delay).await;
                 let number = TaskPlan::call(asked.number).answer(asked.part, asked.step);
                 Ok(AskAnswer::accept(json!({"number": number}))?)
@@ -137,7 +137,7 @@ impl User {
         match builder.connect(&self.soak.url).await {
             Ok(client) => Some(client),
             Err(error) => {
-                self.disconnected(
+                self.count_disconnect(
                     begun,
                     &format!("{home:?} client could not connect: {error}"),
                 );
@@ -148,7 +148,7 @@ impl User {
     }
 
     /// Counts a lost connection. Without a kill since `begun` it is a fault.
-    fn disconnected(&self, begun: u64, error: &str) {
+    fn count_disconnect(&self, begun: u64, error: &str) {
         match self.soak.was_killed_since(begun) {
             true => self.soak.counts.lock().reconnects += 1,
             false => self
@@ -200,10 +200,10 @@ impl User {
                 continue;
             };
             let begun = micros();
-            let time = about(&mut self.random.lock(), UPDATE_WITHIN * 2);
+            let time = about(&mut self.random.lock(), UPDATE_TIMEOUT * 2);
             let until = (Instant::now() + time).min(self.soak.end);
             if let Err(error) = self.listen(&client, &filter, until).await {
-                self.disconnected(begun, &format!("subscription ended: {error}"));
+                self.count_disconnect(begun, &format!("subscription ended: {error}"));
             }
             client.close().await;
         }
@@ -213,7 +213,7 @@ impl User {
         let mut changes = client.listen(filter).await?;
         self.soak.counts.lock().subscriptions += 1;
         while Instant::now() < until {
-            let limit = until.min(Instant::now() + UPDATE_WITHIN);
+            let limit = until.min(Instant::now() + UPDATE_TIMEOUT);
             match tokio::time::timeout_at(limit.into(), changes.next()).await {
                 Ok(Ok(Some(ServerChange::Resource(uri)))) if uri == RESOURCE => {
                     self.soak.counts.lock().updates += 1;
@@ -222,7 +222,7 @@ impl User {
                 Ok(Ok(None)) => return Err(ErrorKind::Stopped.into()),
                 Ok(Err(error)) => return Err(error),
                 Err(_) if limit < until => {
-                    let seconds = UPDATE_WITHIN.as_secs();
+                    let seconds = UPDATE_TIMEOUT.as_secs();
                     self.soak.fault(format!("no update within {seconds} s"));
                 }
                 Err(_) => {}
@@ -236,15 +236,15 @@ impl Soak {
     /// Whether an instance was killed after this time, or shortly before.
     fn was_killed_since(&self, begun: u64) -> bool {
         let last = self.run.fleet.disruptions.lock().kills.last().copied();
-        last.is_some_and(|kill| kill.at + AFTER_KILL >= begun)
+        last.is_some_and(|kill| kill.at + KILL_GRACE >= begun)
     }
 }
 
 /// Most answers are quick. Late ones make calls wait while instances are killed.
-fn delay(random: &mut Rng) -> Duration {
+fn answer_delay(random: &mut Rng) -> Duration {
     match percent(random, 30) {
-        true => millis_below(random, LATE),
-        false => millis_below(random, QUICK),
+        true => millis_below(random, MAX_LATE_DELAY),
+        false => millis_below(random, MAX_QUICK_DELAY),
     }
 }
 
@@ -258,10 +258,10 @@ fn is_lost(error: &Error) -> bool {
                 // The call's first response was lost with its instance.
                 "a call with this call id already started",
             ];
-            failure.is_call_over() || lost.iter().any(|it| failure.message.starts_with(it))
+            failure.is_call_over() || lost.iter().any(|text| failure.message.starts_with(text))
         }
         // The answer did not reach the call.
-        ErrorKind::Unanswered(asks) => asks.iter().any(|it| it.why.contains("the call was lost")),
+        ErrorKind::Unanswered(asks) => asks.iter().any(|ask| ask.why.contains("the call was lost")),
         _ => false,
     }
 }

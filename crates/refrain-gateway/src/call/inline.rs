@@ -1,6 +1,6 @@
 //! Calls that keep their connection: the backend asks while the call runs, or the client sends its next rounds there.
 
-use super::{CallConnection, CallTimer, call_error, is_answered, members};
+use super::{CallConnection, CallTimer, call_error, into_members, is_answered};
 use crate::backend::Backend;
 use crate::metrics::BackendOutcome;
 use crate::pool::{CallEnd, Owner};
@@ -34,7 +34,7 @@ pub(super) async fn run(
         Err(_) => BackendOutcome::Lost,
     };
     match called {
-        Ok(result) => members(backend, result),
+        Ok(result) => into_members(backend, result),
         Err(error) => Err(call_error(backend, &error)),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The value of each step is the pending call with the backend's request state, so any gateway can send the next round.
 
-use super::{CallConnection, CallTimer, ProxiedTarget, call_error, members};
+use super::{CallConnection, CallTimer, ProxiedTarget, call_error, into_members};
 use crate::asks::AskForwarder;
 use crate::metrics::BackendOutcome;
 use crate::pool::{CallEnd, Owner};
@@ -74,7 +74,7 @@ pub(super) async fn run(
         let mut next = match sent {
             BackendRound::Complete(result) => {
                 timer.outcome = BackendOutcome::Result;
-                return members(backend, result);
+                return into_members(backend, result);
             }
             BackendRound::Failed {
                 code,
@@ -90,19 +90,19 @@ pub(super) async fn run(
             // The caller's call becomes a task too, if its client supports tasks.
             cx.detach().await?;
         }
-        answer(&asks, &mut next).await?;
+        answer_asks(&asks, &mut next).await?;
         pending = Some(next);
     }
 }
 
-/// Asks the caller what the backend asks.
-async fn answer(asks: &AskForwarder, call: &mut PendingCall) -> Result<()> {
+/// Forwards the open asks of the backend to the caller, and adds the answers to the call.
+async fn answer_asks(asks: &AskForwarder, call: &mut PendingCall) -> Result<()> {
     let open = call.unanswered();
-    let answering = open.iter().map(async |ask| {
+    let answers = open.iter().map(async |ask| {
         let answered = asks.ask(ask).await;
         answered.map(|answer| (ask.key().to_owned(), answer))
     });
-    let answers = try_join_all(answering).await.map_err(Error::msg)?;
+    let answers = try_join_all(answers).await.map_err(Error::msg)?;
     for (key, answer) in answers {
         call.answer(&key, answer)?;
     }

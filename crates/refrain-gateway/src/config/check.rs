@@ -1,8 +1,8 @@
 //! Checks the settings of a backend, and reads the variables and files that they name.
 
 use super::{
-    BackendSpec, BackendTable, BackendTransport, ConfigError, Credentials, NamePattern, SESSION,
-    Setting,
+    BackendSpec, BackendTable, BackendTransport, ConfigError, Credentials, HANDLE_LIFETIME,
+    NamePattern, Setting,
 };
 use refrain::client::Dialect;
 use std::collections::BTreeMap;
@@ -22,22 +22,14 @@ impl BackendTable {
         let mut patterns = |setting: &str, texts: &[String]| {
             let read = texts.iter().map(|text| NamePattern::new(text));
             let (valid, invalid): (Vec<_>, Vec<_>) = read.partition(Result::is_ok);
-            errors.extend(invalid.into_iter().filter_map(Result::err).map(|why| {
-                ConfigError::Value {
-                    backend: name.to_owned(),
-                    setting: setting.to_owned(),
-                    why: why.to_string(),
-                }
-            }));
+            let reasons = invalid.into_iter().filter_map(Result::err);
+            errors.extend(reasons.map(|why| invalid_value(name, setting, why)));
             valid.into_iter().filter_map(Result::ok).collect::<Vec<_>>()
         };
         let (allow, deny) = (patterns("allow", &self.allow), patterns("deny", &self.deny));
         if let Some(root) = self.roots.iter().find(|root| root.scheme() != "file") {
-            errors.push(ConfigError::Value {
-                backend: name.to_owned(),
-                setting: "roots".to_owned(),
-                why: format!("{root} is not a file:// URL"),
-            });
+            let why = format!("{root} is not a file:// URL");
+            errors.push(invalid_value(name, "roots", why));
         }
         let seconds = Duration::from_secs;
         Some(BackendSpec {
@@ -56,11 +48,11 @@ impl BackendTable {
             connections: self.connections,
             prewarm: self.prewarm,
             calls_per_process: self.calls_per_process,
-            idle: seconds(self.idle_seconds),
-            session: SESSION,
-            start: seconds(self.start_seconds),
-            queue: seconds(self.queue_seconds),
-            silence: seconds(self.silence_seconds),
+            idle_timeout: seconds(self.idle_seconds),
+            handle_lifetime: HANDLE_LIFETIME,
+            start_timeout: seconds(self.start_seconds),
+            queue_timeout: seconds(self.queue_seconds),
+            silence_timeout: seconds(self.silence_seconds),
             tools: self.tools.clone(),
         })
     }
@@ -75,13 +67,10 @@ impl BackendTable {
             ("queue_seconds", self.queue_seconds, 0),
             ("silence_seconds", self.silence_seconds, 1),
         ];
-        for (setting, value, least) in numbers {
-            if !(least..=MAX_NUMBER).contains(&value) {
-                errors.push(ConfigError::Value {
-                    backend: name.to_owned(),
-                    setting: setting.to_owned(),
-                    why: format!("expected a number from {least} to {MAX_NUMBER}, not {value}"),
-                });
+        for (setting, value, min) in numbers {
+            if !(min..=MAX_NUMBER).contains(&value) {
+                let why = format!("expected a number from {min} to {MAX_NUMBER}, not {value}");
+                errors.push(invalid_value(name, setting, why));
             }
         }
     }
@@ -92,14 +81,9 @@ impl BackendTable {
         let found = Dialect::from_name(revision).filter(is_revision);
         if found.is_none() {
             let names = Dialect::all().filter(is_revision).map(Dialect::name);
-            errors.push(ConfigError::Value {
-                backend: name.to_owned(),
-                setting: "revision".to_owned(),
-                why: format!(
-                    "expected one of {}, not {revision:?}",
-                    names.collect::<Vec<_>>().join(", ")
-                ),
-            });
+            let names = names.collect::<Vec<_>>().join(", ");
+            let why = format!("expected one of {names}, not {revision:?}");
+            errors.push(invalid_value(name, "revision", why));
         }
         found
     }
@@ -137,11 +121,8 @@ impl BackendTable {
                     errors.push(misplaced("directory", "command"));
                 }
                 if !matches!(url.scheme(), "http" | "https") {
-                    errors.push(ConfigError::Value {
-                        backend: name.to_owned(),
-                        setting: "url".to_owned(),
-                        why: "expected an http:// or https:// URL".to_owned(),
-                    });
+                    let why = "expected an http:// or https:// URL";
+                    errors.push(invalid_value(name, "url", why));
                 }
                 Some(BackendTransport::Http {
                     url: url.clone(),
@@ -158,12 +139,9 @@ impl BackendTable {
 
     fn credentials(&self, name: &str, errors: &mut Vec<ConfigError>) -> Option<Credentials> {
         let table = self.oauth.as_ref()?;
-        if let Err(why) = Url::parse(&table.issuer) {
-            errors.push(ConfigError::Value {
-                backend: name.to_owned(),
-                setting: "oauth.issuer".to_owned(),
-                why: format!("expected a URL, not {:?}: {why}", table.issuer),
-            });
+        if let Err(error) = Url::parse(&table.issuer) {
+            let why = format!("expected a URL, not {:?}: {error}", table.issuer);
+            errors.push(invalid_value(name, "oauth.issuer", why));
         }
         let secret = read_setting(name, "oauth.client_secret", &table.client_secret, errors)?;
         Some(Credentials {
@@ -175,13 +153,21 @@ impl BackendTable {
     }
 }
 
+fn invalid_value(backend: &str, setting: &str, why: impl ToString) -> ConfigError {
+    ConfigError::Value {
+        backend: backend.to_owned(),
+        setting: setting.to_owned(),
+        why: why.to_string(),
+    }
+}
+
 pub(crate) fn task_after(seconds: u64) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
 fn is_name(name: &str) -> bool {
-    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    (1..=64).contains(&name.len()) && name.chars().all(valid)
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    (1..=64).contains(&name.len()) && name.chars().all(is_valid)
 }
 
 fn read_setting(

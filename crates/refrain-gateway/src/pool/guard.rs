@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A connection in use by a call. Dropping it without [`finish`](Self::finish) means that the call was abandoned.
 pub(crate) struct ConnectionGuard {
     pool: Arc<Pool>,
-    held: Option<Held>,
+    held: Option<HeldConnection>,
     end: CallEnd,
 }
 
@@ -24,13 +24,13 @@ pub(crate) enum CallEnd {
     Broken,
 }
 
-pub(super) enum Held {
+pub(super) enum HeldConnection {
     Exclusive(ExclusiveConnection),
     Shared(Arc<SharedConnection>),
 }
 
 impl ConnectionGuard {
-    pub(super) fn new(pool: Arc<Pool>, held: Held) -> Self {
+    pub(super) fn new(pool: Arc<Pool>, held: HeldConnection) -> Self {
         Self {
             pool,
             held: Some(held),
@@ -40,8 +40,8 @@ impl ConnectionGuard {
 
     pub(crate) fn client(&self) -> &Client {
         match &self.held {
-            Some(Held::Exclusive(connection)) => &connection.client,
-            Some(Held::Shared(connection)) => connection.client(),
+            Some(HeldConnection::Exclusive(connection)) => &connection.client,
+            Some(HeldConnection::Shared(connection)) => connection.client(),
             None => unreachable!("only drop takes the connection"),
         }
     }

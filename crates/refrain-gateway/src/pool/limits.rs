@@ -25,8 +25,8 @@ const RESPONSE_BYTES_EACH: usize = 128 << 20;
 
 /// Counts the connections of all backends.
 pub(crate) struct ConnectionLimits {
-    total: usize,
-    each: usize,
+    max_all: usize,
+    max_each: usize,
     counts: Mutex<ConnectionCounts>,
     pools: Mutex<Vec<Weak<Pool>>>,
     /// The memory of responses from HTTP backends: of all calls, and of the calls of each account.
@@ -64,15 +64,15 @@ struct AbandonedCalls {
 }
 
 impl AbandonedCalls {
-    fn now(&self) -> f64 {
-        let forgotten = self.updated.elapsed().as_secs_f64() * ABANDONED_PER_SECOND;
-        (self.count - forgotten).max(0.0)
+    fn current(&self) -> f64 {
+        let decay = self.updated.elapsed().as_secs_f64() * ABANDONED_PER_SECOND;
+        (self.count - decay).max(0.0)
     }
 
     /// How long the caller must wait for a new connection, if it has abandoned too many calls.
     fn delay(&self) -> Option<Duration> {
-        let excess = self.now() - ABANDONED_CALLS;
-        // At the limit itself it must still wait.
+        let excess = self.current() - ABANDONED_CALLS;
+        // At the limit, the excess is zero and the caller must still wait.
         let delay =
             || Duration::from_secs_f64(excess / ABANDONED_PER_SECOND) + Duration::from_millis(1);
         (excess >= 0.0).then(delay)
@@ -104,8 +104,8 @@ pub(crate) struct ConnectionPermit {
 impl ConnectionLimits {
     pub(crate) fn new(table: &GatewayTable, metrics: Arc<GatewayMetrics>) -> Arc<Self> {
         Arc::new(Self {
-            total: table.connections,
-            each: table.connections_each,
+            max_all: table.connections,
+            max_each: table.connections_each,
             counts: Mutex::default(),
             pools: Mutex::default(),
             responses: ByteBudget::new(RESPONSE_BYTES),
@@ -140,10 +140,10 @@ impl ConnectionLimits {
         self.counts.lock().start_delay(account)
     }
 
-    /// Whether a caller with `own` of the used connections may have another one: it leaves as many to others as it has,
-    /// unless its limit is the total.
+    /// Whether a caller with `own` of the used connections may have another one. It must leave as many connections to others
+    /// as it has, unless its limit is the total.
     fn has_share(&self, own: usize, used: usize, limit: usize) -> bool {
-        let own = if self.each < self.total { own } else { 0 };
+        let own = if self.max_each < self.max_all { own } else { 0 };
         own < limit.saturating_sub(used)
     }
 
@@ -182,17 +182,17 @@ impl ConnectionLimits {
         }
     }
 
-    /// Checks whether an account may have another connection to a backend with this limit. `counted`: the number of free
-    /// permits that count as used.
+    /// Checks whether an account may have another connection to a backend with this limit. `reassigned` is 1 if the
+    /// connection exists and only changes its account, otherwise 0.
     fn check(
         &self,
         counts: &ConnectionCounts,
         (backend, limit): (&str, usize),
         account: Option<&Principal>,
-        counted: usize,
+        reassigned: usize,
     ) -> Result<(), ConnectionLimit> {
         let own = count_of(&counts.callers, account);
-        if account.is_some() && own >= self.each {
+        if account.is_some() && own >= self.max_each {
             return Err(ConnectionLimit::Caller);
         }
         let delay = account.and_then(|account| counts.start_delay(account));
@@ -203,10 +203,10 @@ impl ConnectionLimits {
         let (used, own_used) = used.map_or((0, 0), |used| {
             (used.total, count_of(&used.callers, account))
         });
-        if !self.has_share(own_used, used - counted.min(used), limit) {
+        if !self.has_share(own_used, used - reassigned.min(used), limit) {
             return Err(ConnectionLimit::Backend);
         }
-        match self.has_share(own, counts.total - counted, self.total) {
+        match self.has_share(own, counts.total - reassigned, self.max_all) {
             true => Ok(()),
             false => Err(ConnectionLimit::Total),
         }
@@ -218,7 +218,7 @@ impl ConnectionLimits {
         account: Option<&Principal>,
     ) -> Result<ConnectionPermit, ConnectionLimit> {
         let mut counts = self.counts.lock();
-        if counts.closing >= self.total {
+        if counts.closing >= self.max_all {
             return Err(ConnectionLimit::Closing);
         }
         self.check(&counts, (&backend.name, backend.connections), account, 0)?;
@@ -272,11 +272,11 @@ impl ConnectionPermit {
             return;
         };
         let mut counts = self.limits.counts.lock();
-        counts.abandoned.retain(|_, calls| calls.now() > 0.0);
+        counts.abandoned.retain(|_, calls| calls.current() > 0.0);
         let count = counts
             .abandoned
             .get(&account)
-            .map_or(0.0, AbandonedCalls::now);
+            .map_or(0.0, AbandonedCalls::current);
         let updated = Instant::now();
         let count = count + 1.0;
         counts
@@ -300,8 +300,8 @@ impl ConnectionPermit {
             return false;
         }
         counts.add(&self.backend, Some(account));
-        let former = current.replace(account.clone());
-        counts.remove(&self.backend, former.as_ref());
+        let previous = current.replace(account.clone());
+        counts.remove(&self.backend, previous.as_ref());
         true
     }
 

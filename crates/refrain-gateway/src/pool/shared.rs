@@ -1,6 +1,8 @@
 //! Connections that serve concurrent calls of one owner: sessions of HTTP servers.
 
-use super::{AcquireError, CallEnd, ConnectionGuard, ConnectionKey, ConnectionPermit, Held, Pool};
+use super::{
+    AcquireError, CallEnd, ConnectionGuard, ConnectionKey, ConnectionPermit, HeldConnection, Pool,
+};
 use crate::backend::ConnectionPurpose;
 use parking_lot::Mutex;
 use refrain::auth::Principal;
@@ -60,11 +62,11 @@ impl Pool {
         key: ConnectionKey,
         account: &Principal,
     ) -> Result<ConnectionGuard, AcquireError> {
-        let connection = self.shared(key);
-        let guard = ConnectionGuard::new(self.clone(), Held::Shared(connection.clone()));
+        let connection = self.find_or_add_shared(key);
+        let guard = ConnectionGuard::new(self.clone(), HeldConnection::Shared(connection.clone()));
         let key = &connection.key;
         let started = connection.started.get_or_try_init(async || {
-            let permit = self.retry(account, || self.permit(account)).await?;
+            let permit = self.retry(account, || self.acquire_permit(account)).await?;
             let client = self
                 .connector
                 .connect(key.support, ConnectionPurpose::Calls)
@@ -76,7 +78,7 @@ impl Pool {
     }
 
     /// The connection with this key, with one more user.
-    fn shared(&self, key: ConnectionKey) -> Arc<SharedConnection> {
+    fn find_or_add_shared(&self, key: ConnectionKey) -> Arc<SharedConnection> {
         let mut state = self.state.lock();
         let found = state.shared.iter().find(|shared| shared.key == key);
         let connection = match found {
@@ -119,7 +121,9 @@ impl Pool {
             .shared
             .extract_if(.., is_expired)
             .collect();
-        expired.into_iter().for_each(|it| self.close_shared(it));
+        expired
+            .into_iter()
+            .for_each(|shared| self.close_shared(shared));
     }
 
     pub(super) fn close_shared(&self, connection: Arc<SharedConnection>) {

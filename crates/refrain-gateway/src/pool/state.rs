@@ -1,4 +1,4 @@
-//! The connections of a pool, and which of them to close first.
+//! The connections of a pool, and the choice of the one to close.
 
 use super::limits::ConnectionPermit;
 use super::shared::SharedConnection;
@@ -53,8 +53,8 @@ impl ExclusiveConnection {
 
 impl PoolState {
     pub(super) fn free(&mut self, owner: &Owner) {
-        if let Some(at) = self.busy.iter().position(|busy| busy == owner) {
-            self.busy.swap_remove(at);
+        if let Some(index) = self.busy.iter().position(|busy| busy == owner) {
+            self.busy.swap_remove(index);
         }
     }
 
@@ -65,8 +65,8 @@ impl PoolState {
         self.idle.extract_if(.., has_exited).collect()
     }
 
-    /// The connection that may be closed first, and since when it is idle.
-    pub(super) fn oldest(
+    /// The connection that was idle longest and may be closed, and since when it is idle.
+    pub(super) fn longest_idle(
         &self,
         keeps_state: bool,
         account: Option<&Principal>,
@@ -77,13 +77,15 @@ impl PoolState {
         let idle = self.idle.iter().enumerate();
         let idle = idle
             .filter(|(_, idle)| may_close(&idle.permit))
-            .map(|(at, idle)| (idle.idle_since, IdlePosition::Exclusive(at)));
+            .map(|(index, idle)| (idle.idle_since, IdlePosition::Exclusive(index)));
         let spare = self.spare.iter().enumerate().filter(|_| account.is_none());
-        let spare = spare.map(|(at, spare)| (spare.started, IdlePosition::Spare(at)));
+        let spare = spare.map(|(index, spare)| (spare.started, IdlePosition::Spare(index)));
         let shared = self.shared.iter().enumerate();
         let shared = shared
             .filter(|(_, shared)| shared.permit().is_some_and(may_close))
-            .filter_map(|(at, shared)| Some((shared.idle_since()?, IdlePosition::Shared(at))));
+            .filter_map(|(index, shared)| {
+                Some((shared.idle_since()?, IdlePosition::Shared(index)))
+            });
         idle.chain(spare)
             .chain(shared)
             .min_by_key(|(since, _)| *since)

@@ -50,18 +50,18 @@ pub(super) fn expand(
         .or_else(|| docs::text(&field.attrs))
         .map(|text| quote!(.describe(#text)));
     let (kind, optional) = errors.check(kind::parse(&field.ty))?;
-    let start = start(&kind, &name, &keys, errors);
+    let constructor = constructor_call(&kind, &name, &keys, errors);
     let bounds = Bounds::read(&kind, &keys, errors);
     let default = keys
         .value("default", errors)
-        .and_then(|value| errors.check(default(&kind, value, &bounds)));
+        .and_then(|value| errors.check(default_call(&kind, value, &bounds)));
     let optional = (optional || serde.default || container.default).then(|| quote!(.optional()));
     names.push(name);
-    Some(quote!(#start #title #description #bounds #default #optional))
+    Some(quote!(#constructor #title #description #bounds #default #optional))
 }
 
 /// The constructor of the field.
-fn start(
+fn constructor_call(
     kind: &FieldType<'_>,
     name: &str,
     keys: &AttributeKeys,
@@ -117,7 +117,7 @@ impl Bounds {
     fn read(kind: &FieldType<'_>, keys: &AttributeKeys, errors: &mut Errors) -> Self {
         let mut read = |key| {
             let value = keys.value(key, errors)?;
-            errors.check(bound(kind, key, value))
+            errors.check(read_bound(kind, key, value))
         };
         let bounds = Self {
             min: read("min"),
@@ -136,14 +136,14 @@ impl Bounds {
         bounds
     }
 
-    /// Reports a default that is out of bounds.
-    fn check(&self, value: &Expr, measure: f64, what: &str) -> syn::Result<()> {
+    /// Reports a default that is out of bounds. `property` is the measured property of the default, such as its length.
+    fn check(&self, value: &Expr, measure: f64, property: &str) -> syn::Result<()> {
         let message = match (self.min, self.max) {
             (Some(min), _) if measure < min => {
-                format!("the default{what} is less than `min` ({min})")
+                format!("the default{property} is less than `min` ({min})")
             }
             (_, Some(max)) if measure > max => {
-                format!("the default{what} is greater than `max` ({max})")
+                format!("the default{property} is greater than `max` ({max})")
             }
             _ => return Ok(()),
         };
@@ -162,20 +162,20 @@ impl ToTokens for Bounds {
     }
 }
 
-fn bound(kind: &FieldType<'_>, key: &str, value: &Expr) -> syn::Result<f64> {
+fn read_bound(kind: &FieldType<'_>, key: &str, value: &Expr) -> syn::Result<f64> {
     let invalid = |what: &str| syn::Error::new_spanned(value, format!("`{key}` {what}"));
-    let count = |what: &str| match number(value)? {
+    let count = |what: &str| match parse_number(value)? {
         Some(NumberValue(count, Some(0..))) => Ok(count),
         _ => Err(invalid(&format!("must be a number of {what}, 0 or more"))),
     };
     match kind {
         FieldType::Text => count("characters"),
         FieldType::Many(_) => count("choices"),
-        FieldType::Integer(integer) => match number(value)? {
+        FieldType::Integer(integer) => match parse_number(value)? {
             Some(NumberValue(_, Some(whole))) => in_range(integer, value, whole),
             _ => Err(invalid("must be an integer")),
         },
-        FieldType::Number => match number(value)? {
+        FieldType::Number => match parse_number(value)? {
             Some(NumberValue(number, _)) => Ok(number),
             None => Err(invalid("must be a number")),
         },
@@ -186,7 +186,7 @@ fn bound(kind: &FieldType<'_>, key: &str, value: &Expr) -> syn::Result<f64> {
 }
 
 /// The call that sets the default, which must match the field's kind and bounds.
-fn default(kind: &FieldType<'_>, value: &Expr, bounds: &Bounds) -> syn::Result<TokenStream> {
+fn default_call(kind: &FieldType<'_>, value: &Expr, bounds: &Bounds) -> syn::Result<TokenStream> {
     let invalid = |what: &str| {
         let message = format!("the default of {} must be {what}", kind.noun());
         syn::Error::new_spanned(value, message)
@@ -211,7 +211,7 @@ fn default(kind: &FieldType<'_>, value: &Expr, bounds: &Bounds) -> syn::Result<T
             _ => return Err(invalid("`true` or `false`")),
         },
         FieldType::Integer(integer) => {
-            let Some(NumberValue(_, Some(whole))) = number(value)? else {
+            let Some(NumberValue(_, Some(whole))) = parse_number(value)? else {
                 return Err(invalid("an integer"));
             };
             bounds.check(value, in_range(integer, value, whole)?, "")?;
@@ -220,13 +220,13 @@ fn default(kind: &FieldType<'_>, value: &Expr, bounds: &Bounds) -> syn::Result<T
         }
         FieldType::Number => {
             let NumberValue(number, _) =
-                number(value)?.ok_or_else(|| invalid("a number literal"))?;
+                parse_number(value)?.ok_or_else(|| invalid("a number literal"))?;
             bounds.check(value, number, "")?;
             let literal = Literal::f64_suffixed(number);
             quote!(#literal)
         }
         FieldType::Many(ty) => {
-            let names = listed_names(value)
+            let names = choice_names(value)
                 .ok_or_else(|| invalid("the names of choices: `default = [\"..\"]`"))?;
             bounds.check(value, names.len() as f64, "'s number of choices")?;
             let checks = names.iter().map(|name| check_choice(ty, name));
@@ -248,7 +248,7 @@ fn check_choice(ty: &Type, name: &LitStr) -> TokenStream {
     }
 }
 
-fn listed_names(value: &Expr) -> Option<Vec<&LitStr>> {
+fn choice_names(value: &Expr) -> Option<Vec<&LitStr>> {
     let Expr::Array(array) = value else {
         return None;
     };
@@ -269,7 +269,7 @@ fn in_range(integer: &Integer, value: &Expr, whole: i64) -> syn::Result<f64> {
 struct NumberValue(f64, Option<i64>);
 
 /// The value of a number literal, with or without a minus sign.
-fn number(value: &Expr) -> syn::Result<Option<NumberValue>> {
+fn parse_number(value: &Expr) -> syn::Result<Option<NumberValue>> {
     let inexact = || {
         syn::Error::new_spanned(
             value,
@@ -295,7 +295,7 @@ fn number(value: &Expr) -> syn::Result<Option<NumberValue>> {
         }) => {
             let negated =
                 |NumberValue(value, whole)| NumberValue(-value, whole.map(|whole: i64| -whole));
-            Ok(number(expr)?.map(negated))
+            Ok(parse_number(expr)?.map(negated))
         }
         _ => Ok(None),
     }

@@ -2,7 +2,7 @@
 
 use syn::{GenericArgument, PathArguments, PathSegment, Type, TypePath};
 
-const FLAT: &str = "a form is flat: use `String`, `bool`, an integer of up to 64 bits, `f32`, `f64`, an enum that \
+const HINT: &str = "a form is flat: use `String`, `bool`, an integer of up to 64 bits, `f32`, `f64`, an enum that \
                     derives `Elicit`, a `Vec` of such an enum, or an `Option` of one of these";
 
 /// The kind of a form field.
@@ -67,18 +67,18 @@ impl Integer {
 pub(super) fn parse(ty: &Type) -> syn::Result<(FieldType<'_>, bool)> {
     let ty = ungrouped(ty);
     let Some(inner) = argument_of(ty, "Option")? else {
-        return Ok((required(ty)?, false));
+        return Ok((required_type(ty)?, false));
     };
     if argument_of(inner, "Option")?.is_some() {
         return Err(unsupported(inner, "an `Option` in an `Option`"));
     }
-    Ok((required(inner)?, true))
+    Ok((required_type(inner)?, true))
 }
 
-fn required(ty: &Type) -> syn::Result<FieldType<'_>> {
+fn required_type(ty: &Type) -> syn::Result<FieldType<'_>> {
     if let Some(inner) = argument_of(ty, "Vec")? {
         return match plain_name(inner)? {
-            name if primitive(&name).is_some() || UNSUPPORTED.contains(&name.as_str()) => {
+            name if primitive_type(&name).is_some() || UNSUPPORTED.contains(&name.as_str()) => {
                 Err(unsupported(ty, &format!("a list of `{name}`")))
             }
             _ => Ok(FieldType::Many(inner)),
@@ -88,13 +88,13 @@ fn required(ty: &Type) -> syn::Result<FieldType<'_>> {
     if UNSUPPORTED.contains(&name.as_str()) {
         return Err(unsupported(ty, &format!("`{name}`")));
     }
-    Ok(primitive(&name).unwrap_or(FieldType::One(ty)))
+    Ok(primitive_type(&name).unwrap_or(FieldType::One(ty)))
 }
 
 /// Built-in types that could be mistaken for an enum.
 const UNSUPPORTED: [&str; 4] = ["char", "str", "i128", "u128"];
 
-fn primitive(name: &str) -> Option<FieldType<'static>> {
+fn primitive_type(name: &str) -> Option<FieldType<'static>> {
     match name {
         "String" => Some(FieldType::Text),
         "bool" => Some(FieldType::Boolean),
@@ -104,7 +104,7 @@ fn primitive(name: &str) -> Option<FieldType<'static>> {
 }
 
 fn unsupported(ty: &Type, what: &str) -> syn::Error {
-    syn::Error::new_spanned(ty, format!("{what} cannot be a field of a form; {FLAT}"))
+    syn::Error::new_spanned(ty, format!("{what} cannot be a field of a form; {HINT}"))
 }
 
 /// The name of a type without generics.

@@ -42,16 +42,16 @@ impl Balancer {
         let listener = listen().await;
         let address = listener.local_addr().expect("an address");
         let ring = Arc::new(Ring::default());
-        let to = ring.clone();
-        let mut tasks = accept(listener, move |client| forward(to.clone(), client));
+        let shared = ring.clone();
+        let mut tasks = accept(listener, move |client| forward(shared.clone(), client));
         tasks.spawn(probe(ring.clone()));
         let balancer = Self {
             address,
             ring,
             _tasks: tasks,
         };
-        for (at, instance) in instances.into_iter().enumerate() {
-            balancer.put(at, instance);
+        for (index, instance) in instances.into_iter().enumerate() {
+            balancer.put(index, instance);
         }
         balancer
     }
@@ -61,22 +61,22 @@ impl Balancer {
     }
 
     /// Replaces an instance by one that is ready, or adds it.
-    pub fn put(&self, at: usize, address: SocketAddr) {
+    pub fn put(&self, index: usize, address: SocketAddr) {
         let backend = Arc::new(Backend {
             address,
             ready: AtomicBool::new(true),
         });
         let mut backends = self.ring.backends.lock();
-        if at < backends.len() {
-            backends[at] = backend;
+        if index < backends.len() {
+            backends[index] = backend;
         } else {
             backends.push(backend);
         }
     }
 
     /// Waits until the balancer skips an instance because it is not ready.
-    pub async fn skips(&self, at: usize) {
-        let backend = self.ring.backends.lock()[at].clone();
+    pub async fn skips(&self, index: usize) {
+        let backend = self.ring.backends.lock()[index].clone();
         let is_skipped = || !backend.ready.load(Ordering::Acquire);
         until("an instance to be skipped", is_skipped).await;
     }

@@ -10,7 +10,8 @@ use tokio::net::{TcpSocket, TcpStream};
 
 /// Sends a request on a new connection and returns the response, or an error if the connection fails.
 pub async fn try_send(address: SocketAddr, request: &Request) -> io::Result<Response> {
-    Connection::begin(address, request).await?.whole().await
+    let mut connection = Connection::begin(address, request).await?;
+    connection.read_response().await
 }
 
 /// Sends a request on a new connection and returns it with the head of the response.
@@ -62,7 +63,7 @@ pub struct Response {
 }
 
 impl Connection {
-    pub(super) fn of(stream: TcpStream, host: String) -> Self {
+    pub(super) fn new(stream: TcpStream, host: String) -> Self {
         Self {
             stream,
             host,
@@ -77,14 +78,14 @@ impl Connection {
             let socket = TcpSocket::new_v4()?;
             socket.bind((local, 0).into())?;
             let stream = socket.connect(address).await?;
-            Ok::<_, io::Error>(Self::of(stream, address.to_string()))
+            Ok::<_, io::Error>(Self::new(stream, address.to_string()))
         };
         success("a connection", connect).await
     }
 
     async fn try_open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
-        Ok(Self::of(stream, address.to_string()))
+        Ok(Self::new(stream, address.to_string()))
     }
 
     async fn begin(address: SocketAddr, request: &Request) -> io::Result<Self> {
@@ -117,13 +118,13 @@ impl Connection {
         let bytes = request.to_bytes(&self.host);
         within("an exchange", async {
             self.stream.write_all(&bytes).await?;
-            self.whole().await
+            self.read_response().await
         })
         .await
     }
 
     pub async fn response(&mut self) -> Response {
-        success("the end of a response", self.whole()).await
+        success("the end of a response", self.read_response()).await
     }
 
     /// Reads the head of a response. Its body is left for [`Self::event`].
@@ -172,7 +173,7 @@ impl Connection {
         })
     }
 
-    async fn whole(&mut self) -> io::Result<Response> {
+    async fn read_response(&mut self) -> io::Result<Response> {
         let mut response = self.try_head().await?;
         if let Some(length) = response.header("content-length") {
             let length: usize = length.parse().expect("a length");
@@ -214,18 +215,18 @@ impl Connection {
             if let Some(end) = end_of(&self.read, end) {
                 return self.take(end).await;
             }
-            self.more().await?;
+            self.read_more().await?;
         }
     }
 
     pub(super) async fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.read.len() < length {
-            self.more().await?;
+            self.read_more().await?;
         }
         Ok(self.read.drain(..length).collect())
     }
 
-    async fn more(&mut self) -> io::Result<()> {
+    async fn read_more(&mut self) -> io::Result<()> {
         match self.stream.read_buf(&mut self.read).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
@@ -288,9 +289,10 @@ impl Response {
 }
 
 /// The offset after the first occurrence of a byte string.
-pub(super) fn end_of(bytes: &[u8], what: &[u8]) -> Option<usize> {
-    let at = bytes.windows(what.len()).position(|window| window == what);
-    at.map(|at| at + what.len())
+pub(super) fn end_of(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+    let mut windows = bytes.windows(pattern.len());
+    let start = windows.position(|window| window == pattern)?;
+    Some(start + pattern.len())
 }
 
 #[track_caller]

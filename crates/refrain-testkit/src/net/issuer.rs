@@ -131,7 +131,7 @@ pub fn jwks(signers: &[&Signer]) -> String {
 /// Seconds since 1970.
 pub fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.expect("it is later").as_secs() as i64
+    since.expect("a time after 1970").as_secs() as i64
 }
 
 /// The claims of a valid token.

@@ -148,7 +148,7 @@ fn command(directory: &TempDir, program: &str) -> Command {
         command.env(name, directory.path());
     }
     command
-        .env("MCP_INSPECTOR_DAEMON_TOKEN", "of this test")
+        .env("MCP_INSPECTOR_DAEMON_TOKEN", "test-token")
         .env("MCP_INSPECTOR_SECRET_STORE", "file")
         // Compiling takes a third of a command's time.
         .env("NODE_COMPILE_CACHE", directory.path().join("compiled"))

@@ -57,7 +57,7 @@ impl Scrape {
     pub fn parse(text: &str) -> Self {
         let text = text.strip_suffix("# EOF\n").expect("the end is marked");
         let (mut samples, mut families) = (BTreeMap::new(), BTreeMap::new());
-        let (mut family, mut kind, mut helped) = ("", "", BTreeSet::new());
+        let (mut family, mut kind, mut families_with_help) = ("", "", BTreeSet::new());
         let pattern = Regex::new(&SAMPLE.replace("LABEL", LABEL)).expect("a pattern");
         for line in text.lines() {
             let mut words = line.splitn(4, ' ');
@@ -81,7 +81,7 @@ impl Scrape {
             match keyword {
                 "HELP" => {
                     assert!(rest.ends_with('.') && !rest.ends_with(".."), "{line}");
-                    assert!(helped.insert(name), "duplicate family {name}");
+                    assert!(families_with_help.insert(name), "duplicate family {name}");
                     family = name;
                 }
                 "TYPE" => {
@@ -109,10 +109,10 @@ impl Scrape {
 
     /// The labels and values of all samples of this name that are not zero.
     pub fn all(&self, name: &str) -> Vec<(&str, f64)> {
-        let same = |sample: &str| sample.split('{').next() == Some(name);
+        let has_name = |sample: &str| sample.split('{').next() == Some(name);
         self.samples
             .iter()
-            .filter(|(sample, value)| same(sample) && **value != 0.0)
+            .filter(|(sample, value)| has_name(sample) && **value != 0.0)
             .map(|(sample, value)| (&sample[name.len()..], *value))
             .collect()
     }

@@ -26,8 +26,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program, and waits for the log line that contains `up`.
-    pub async fn start(mut command: Command, up: &str, dir: Option<TempDir>) -> (Self, String) {
+    /// Starts a program, and waits for the log line that contains `ready`.
+    pub async fn start(mut command: Command, ready: &str, dir: Option<TempDir>) -> (Self, String) {
         command.stdin(Stdio::null()).kill_on_drop(true);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program can be started");
@@ -37,7 +37,7 @@ impl Process {
             log.read(child.stderr.take().expect("a pipe")),
         ];
         let line = tokio::select! {
-            line = log.wait_for_within(START_TIMEOUT, up, 1) => line,
+            line = log.wait_for_within(START_TIMEOUT, ready, 1) => line,
             status = child.wait() => panic!("the program ended before it was up: {status:?}\n{log:?}"),
         };
         let process = Self {

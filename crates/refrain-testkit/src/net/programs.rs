@@ -86,8 +86,8 @@ impl Program {
 /// The path of an example. Builds it if it is missing or older than its sources.
 async fn example(name: &str, sources: &Path) -> PathBuf {
     static BUILDING: Mutex<()> = Mutex::const_new(());
-    let this = std::env::current_exe().expect("a test has an executable");
-    let profile = this
+    let test_binary = std::env::current_exe().expect("a test has an executable");
+    let profile = test_binary
         .ancestors()
         .nth(2)
         .expect("the test is in target/PROFILE/deps");
@@ -95,7 +95,7 @@ async fn example(name: &str, sources: &Path) -> PathBuf {
     let _building = BUILDING.lock().await;
     let entries = read_dir(sources).expect("the sources are in place");
     let files = entries.map(|entry| entry.expect("a file").path());
-    if changed(&program) < files.filter_map(|file| changed(&file)).max() {
+    if modified_at(&program) < files.filter_map(|file| modified_at(&file)).max() {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--locked", "--package", "refrain-client"]);
         if !profile.ends_with("debug") {
@@ -106,6 +106,6 @@ async fn example(name: &str, sources: &Path) -> PathBuf {
     program
 }
 
-fn changed(path: &Path) -> Option<SystemTime> {
+fn modified_at(path: &Path) -> Option<SystemTime> {
     path.metadata().and_then(|data| data.modified()).ok()
 }

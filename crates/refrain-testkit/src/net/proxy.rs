@@ -22,7 +22,7 @@ pub const GET: &str = "GET";
 /// A GET of a legacy client that resumes a stream.
 pub const RESUME: &str = "GET with Last-Event-ID";
 
-/// What happens to one request or its response.
+/// A fault of one request or its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The request does not reach the server.
@@ -123,10 +123,10 @@ impl FaultProxy {
             plan,
             state: Mutex::default(),
         });
-        let to = Arc::clone(&route);
+        let shared = Arc::clone(&route);
         let serving = accept(listener, move |client| {
-            let route = Arc::clone(&to);
-            async move { route.pass(client).await }
+            let route = Arc::clone(&shared);
+            async move { route.forward(client).await }
         });
         Self {
             url: format!("http://{address}/mcp"),
@@ -138,8 +138,8 @@ impl FaultProxy {
     /// The number of requests of a method that were received, and that were forwarded, copies included.
     pub fn count(&self, method: &str) -> (usize, usize) {
         let state = self.route.state.lock();
-        let of = |counts: &BTreeMap<String, usize>| counts.get(method).copied().unwrap_or(0);
-        (of(&state.received), of(&state.forwarded))
+        let count = |counts: &BTreeMap<String, usize>| counts.get(method).copied().unwrap_or(0);
+        (count(&state.received), count(&state.forwarded))
     }
 
     /// Forwards the requests with [`Fault::Late`] again.
@@ -153,7 +153,7 @@ impl FaultProxy {
 
 impl Route {
     /// Forwards one request and its response, and closes the connection.
-    async fn pass(&self, mut client: Connection) -> io::Result<()> {
+    async fn forward(&self, mut client: Connection) -> io::Result<()> {
         let request = RawRequest::read(&mut client).await?;
         let response = match self.fault(&request) {
             None if self.plan.denies_call_ids && request.method != LISTEN => {
@@ -190,7 +190,7 @@ impl Route {
                 self.send(request).await;
                 return None;
             }
-            Fault::Status(status) => only_status(status),
+            Fault::Status(status) => status_response(status),
             Fault::CutStream => self.first_event(request, request.method != LISTEN).await,
             Fault::CutLive => self.first_event(request, false).await,
             Fault::CutSilence(limit) => {
@@ -211,7 +211,7 @@ impl Route {
                 let _ = client.read_u8().await;
                 return None;
             }
-            Fault::StatusAfter(status) => response = only_status(status),
+            Fault::StatusAfter(status) => response = status_response(status),
             Fault::CutHead => response.truncate(head / 2),
             Fault::CutBody => response.truncate(response.len().midpoint(head)),
             Fault::DoubleInTurn => response = self.exchange(request).await,
@@ -269,7 +269,7 @@ impl Route {
 
     /// Sends a request to the next instance and returns the response up to the end of its first event, either at once or
     /// when the server has ended the stream.
-    async fn first_event(&self, request: &RawRequest, to_the_end: bool) -> Vec<u8> {
+    async fn first_event(&self, request: &RawRequest, wait_for_end: bool) -> Vec<u8> {
         let mut server = self.send(request).await;
         let mut response = Vec::new();
         loop {
@@ -277,7 +277,7 @@ impl Route {
             let head = end_of(&response, b"\r\n\r\n").unwrap_or(response.len());
             let event = end_of(&response[head..], b"\n\n");
             if let Some(event) = event
-                && (read == 0 || !to_the_end)
+                && (read == 0 || !wait_for_end)
             {
                 response.truncate(head + event);
                 return response;
@@ -299,7 +299,7 @@ where
     serving.spawn(async move {
         let mut connections = JoinSet::new();
         while let Ok((client, address)) = listener.accept().await {
-            connections.spawn(handle(Connection::of(client, address.to_string())));
+            connections.spawn(handle(Connection::new(client, address.to_string())));
             while connections.try_join_next().is_some() {}
         }
     });
@@ -345,7 +345,7 @@ impl RawRequest {
     }
 }
 
-fn only_status(status: &str) -> Vec<u8> {
+fn status_response(status: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").into_bytes()
 }
 

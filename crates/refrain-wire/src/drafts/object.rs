@@ -37,9 +37,8 @@ pub(super) fn raw_id(message: &str) -> Option<&RawValue> {
     members.raw("id").ok()?
 }
 
-/// Serializes `message`, which is a translation of the text `from`. The id is copied from `from` unchanged. Parsing the
-/// id would round numbers beyond
-/// 64 bits and change `-0`.
+/// Serializes `message`, which is a translation of the text `from`. The id is copied from `from` unchanged, since
+/// parsing it would round numbers beyond 64 bits and change `-0`.
 pub(super) fn to_message(mut message: Object, from: &str) -> String {
     match (message.get("id").map(Value::to_string), raw_id(from)) {
         (Some(id), Some(raw)) if id != raw.get() => {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::object::{Object, into_object, move_member, object, read_object, set, to_message};
 use super::request::related_task_value;
 use super::{
-    Draft, DraftExchange, HANDSHAKE, MemberNames, RATIFIED, RELATED_TASK_KEY, RequestKind,
+    BASE_REVISION, Draft, DraftExchange, MemberNames, RATIFIED, RELATED_TASK_KEY, RequestKind,
 };
 use crate::error::ErrorCode;
 use crate::legacy::NEW_MEMBERS;
@@ -55,7 +55,7 @@ impl DraftExchange {
             },
             RequestKind::Handshake => initialize_result(result, server),
             RequestKind::TaskGet | RequestKind::TaskCancel => self.draft.write_task(result),
-            RequestKind::TaskResult => return self.write_payload(message, result),
+            RequestKind::TaskResult => return self.write_task_outcome(message, result),
             RequestKind::TaskAnswers => {
                 let mut acknowledged = Object::new();
                 self.set_related_task(&mut acknowledged);
@@ -67,7 +67,7 @@ impl DraftExchange {
     }
 
     /// Writes the outcome of a task.
-    fn write_payload(&self, message: &mut Object, mut task: Object) {
+    fn write_task_outcome(&self, message: &mut Object, mut task: Object) {
         let error = |why: &str| json!({"code": ErrorCode::InvalidParams.as_i32(), "message": why});
         let status = task.get("status").and_then(Value::as_str);
         match status.unwrap_or_default() {
@@ -175,15 +175,15 @@ impl DraftExchange {
             (RequestKind::Call, None) if self.wants_task && has_task(&result) => "task",
             _ => "complete",
         };
-        let mut read = object([(RESULT_TYPE, kind.into())]);
+        let mut translated = object([(RESULT_TYPE, kind.into())]);
         let rest = match (self.kind, incomplete) {
             (RequestKind::TaskResult, Some(mut incomplete)) => {
-                set(&mut read, "status", "input_required");
+                set(&mut translated, "status", "input_required");
                 incomplete.shift_remove("_meta");
                 incomplete
             }
             (RequestKind::TaskResult, None) => {
-                set(&mut read, "status", "completed");
+                set(&mut translated, "status", "completed");
                 remove_related_task(&mut result);
                 object([("result", result.into())])
             }
@@ -198,9 +198,9 @@ impl DraftExchange {
             (RequestKind::Call | RequestKind::Other, None) => result,
         };
         for (name, value) in rest {
-            read.entry(name).or_insert(value);
+            translated.entry(name).or_insert(value);
         }
-        read
+        translated
     }
 }
 
@@ -259,7 +259,7 @@ fn remove_related_task(result: &mut Object) {
 
 /// Converts the result of `server/discover` to that of `initialize`.
 fn initialize_result(mut discovered: Object, server: Option<Value>) -> Object {
-    let mut initialized = object([("protocolVersion", HANDSHAKE.as_str().into())]);
+    let mut initialized = object([("protocolVersion", BASE_REVISION.as_str().into())]);
     initialized.extend(discovered.shift_remove_entry("capabilities"));
     initialized.extend(server.map(|server| ("serverInfo".to_owned(), server)));
     initialized.extend(discovered.shift_remove_entry("instructions"));

@@ -8,7 +8,7 @@ use super::object::{
     Object, into_object, move_member, object, raw_id, read_object, set, to_message, to_text,
 };
 use super::{
-    Draft, DraftError, DraftExchange, DraftRequest, DraftResult, HANDSHAKE, RATIFIED,
+    BASE_REVISION, Draft, DraftError, DraftExchange, DraftRequest, DraftResult, RATIFIED,
     RELATED_TASK_KEY, RequestKind, TASK_RESULT,
 };
 use crate::call::CallKind;
@@ -169,11 +169,11 @@ impl Draft {
         let (kind, _, ratified) = *METHODS
             .iter()
             .find(|(_, draft_name, _)| *draft_name == method)?;
-        let has = match kind {
+        let is_supported = match kind {
             RequestKind::TaskAnswers => self == Self::Second,
             kind => self.has_tasks() || !kind.is_about_task(),
         };
-        has.then_some((kind, ratified))
+        is_supported.then_some((kind, ratified))
     }
 
     /// Moves answers and state into the params.
@@ -361,7 +361,7 @@ fn task_id(params: &Object) -> Option<String> {
 fn handshake_params(mut meta: Object) -> Object {
     let mut take = |key| meta.shift_remove(key).unwrap_or_else(|| json!({}));
     object([
-        ("protocolVersion", HANDSHAKE.as_str().into()),
+        ("protocolVersion", BASE_REVISION.as_str().into()),
         ("capabilities", take(CLIENT_CAPABILITIES_KEY)),
         ("clientInfo", take(CLIENT_INFO_KEY)),
     ])

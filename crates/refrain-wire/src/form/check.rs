@@ -14,7 +14,7 @@ pub enum ContentError {
     #[error("the content must be an object")]
     NotAnObject,
     /// The values of these fields are invalid.
-    #[error("{}", listed(.0))]
+    #[error("{}", join_errors(.0))]
     Fields(Vec<InvalidField>),
 }
 
@@ -84,7 +84,7 @@ pub(super) fn check(fields: &[Field], content: &Value) -> Result<(), ContentErro
 }
 
 /// The errors in one line, shortened after [`MAX_LISTED`] fields.
-fn listed(invalid: &[InvalidField]) -> String {
+fn join_errors(invalid: &[InvalidField]) -> String {
     let shown = invalid.iter().take(MAX_LISTED);
     let shown: Vec<String> = shown.map(|field| Excerpt(field).to_string()).collect();
     let mut listed = shown.join("; ");
@@ -164,30 +164,31 @@ fn check_choice(choices: &[Choice], value: &Value) -> Result<(), FieldError> {
 }
 
 fn check_count(
-    n: usize,
+    count: usize,
     min: Option<u64>,
     max: Option<u64>,
     unit: &'static str,
 ) -> Result<(), FieldError> {
+    let count = count as u64;
     match (min, max) {
-        (Some(min), _) if (n as u64) < min => Err(FieldError::TooFew { min, unit }),
-        (_, Some(max)) if (n as u64) > max => Err(FieldError::TooMany { max, unit }),
+        (Some(min), _) if count < min => Err(FieldError::TooFew { min, unit }),
+        (_, Some(max)) if count > max => Err(FieldError::TooMany { max, unit }),
         _ => Ok(()),
     }
 }
 
 /// Whether the text is a local part, an @ and a host.
-fn email(text: &str) -> bool {
+fn is_email(text: &str) -> bool {
     let Some((local, host)) = text.rsplit_once('@') else {
         return false;
     };
-    let clean =
+    let is_valid =
         |part: &str| !part.is_empty() && !part.chars().any(|c| c.is_whitespace() || c.is_control());
-    clean(local) && clean(host) && !host.starts_with('.') && !host.ends_with('.')
+    is_valid(local) && is_valid(host) && !host.starts_with('.') && !host.ends_with('.')
 }
 
 /// Whether the text is a scheme, a colon and a rest without white space.
-fn uri(text: &str) -> bool {
+fn is_uri(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once(':') else {
         return false;
     };
@@ -198,24 +199,24 @@ fn uri(text: &str) -> bool {
         && !rest.chars().any(|c| c.is_whitespace() || c.is_control())
 }
 
-fn number(text: &str, digits: usize) -> Option<u32> {
-    let all = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit());
-    all.then(|| text.parse().ok()).flatten()
+fn to_int(text: &str, digits: usize) -> Option<u32> {
+    let is_valid = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit());
+    is_valid.then(|| text.parse().ok()).flatten()
 }
 
-fn date(text: &str) -> bool {
+fn is_date(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let [year, month, day] = parts[..] else {
         return false;
     };
-    let (Some(year), Some(month), Some(day)) = (number(year, 4), number(month, 2), number(day, 2))
+    let (Some(year), Some(month), Some(day)) = (to_int(year, 4), to_int(month, 2), to_int(day, 2))
     else {
         return false;
     };
-    let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    let is_leap_year = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
     let days = match month {
         4 | 6 | 9 | 11 => 30,
-        2 if leap => 29,
+        2 if is_leap_year => 29,
         2 => 28,
         1..=12 => 31,
         _ => return false,
@@ -223,7 +224,7 @@ fn date(text: &str) -> bool {
     (1..=days).contains(&day)
 }
 
-fn date_time(text: &str) -> bool {
+fn is_date_time(text: &str) -> bool {
     let Some((day, time)) = text.split_once(['T', 't']) else {
         return false;
     };
@@ -231,18 +232,18 @@ fn date_time(text: &str) -> bool {
         return false;
     };
     let (clock, zone) = time.split_at(end);
-    let zone_fits = matches!(zone, "Z" | "z") || hours_minutes(&zone[1..]);
+    let is_valid_zone = matches!(zone, "Z" | "z") || is_hours_and_minutes(&zone[1..]);
     let (whole, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
-    let fraction_fits = !fraction.is_empty() && fraction.bytes().all(|b| b.is_ascii_digit());
-    let clock_fits = whole.rsplit_once(':').is_some_and(|(hm, seconds)| {
-        hours_minutes(hm) && number(seconds, 2).is_some_and(|s| s <= 60)
+    let is_valid_fraction = !fraction.is_empty() && fraction.bytes().all(|b| b.is_ascii_digit());
+    let is_valid_clock = whole.rsplit_once(':').is_some_and(|(hm, seconds)| {
+        is_hours_and_minutes(hm) && to_int(seconds, 2).is_some_and(|s| s <= 60)
     });
-    date(day) && zone_fits && fraction_fits && clock_fits
+    is_date(day) && is_valid_zone && is_valid_fraction && is_valid_clock
 }
 
-fn hours_minutes(text: &str) -> bool {
+fn is_hours_and_minutes(text: &str) -> bool {
     text.split_once(':').is_some_and(|(hours, minutes)| {
-        number(hours, 2).is_some_and(|h| h < 24) && number(minutes, 2).is_some_and(|m| m < 60)
+        to_int(hours, 2).is_some_and(|h| h < 24) && to_int(minutes, 2).is_some_and(|m| m < 60)
     })
 }
 
@@ -250,7 +251,7 @@ impl Format {
     const ALL: [Self; 4] = [Self::Email, Self::Uri, Self::Date, Self::DateTime];
 
     /// The format with this name.
-    pub(super) fn of(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
@@ -266,10 +267,10 @@ impl Format {
 
     fn matches(self, text: &str) -> bool {
         match self {
-            Self::Email => email(text),
-            Self::Uri => uri(text),
-            Self::Date => date(text),
-            Self::DateTime => date_time(text),
+            Self::Email => is_email(text),
+            Self::Uri => is_uri(text),
+            Self::Date => is_date(text),
+            Self::DateTime => is_date_time(text),
         }
     }
 }

@@ -37,7 +37,7 @@ fn property(field: &Field) -> Value {
     if let FieldKind::One { choices, .. } = &field.kind {
         set(
             if is_titled(choices) { "oneOf" } else { "enum" },
-            list(choices),
+            choices_to_json(choices),
         );
     }
     set("title", json!(field.title));
@@ -59,9 +59,9 @@ fn property(field: &Field) -> Value {
             choices, min, max, ..
         } => {
             let items = if is_titled(choices) {
-                json!({"anyOf": list(choices)})
+                json!({"anyOf": choices_to_json(choices)})
             } else {
-                json!({"type": "string", "enum": list(choices)})
+                json!({"type": "string", "enum": choices_to_json(choices)})
             };
             set("items", items);
             set("minItems", json!(min));
@@ -77,7 +77,7 @@ fn is_titled(choices: &[Choice]) -> bool {
 }
 
 /// The choices as strings, or as objects if any has a title.
-fn list(choices: &[Choice]) -> Value {
+fn choices_to_json(choices: &[Choice]) -> Value {
     let is_titled = is_titled(choices);
     let choices = choices.iter().map(|choice| match is_titled {
         true => json!({"const": choice.value, "title": choice.label()}),

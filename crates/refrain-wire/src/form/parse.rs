@@ -36,13 +36,13 @@ pub enum FormError {
     },
 }
 
-pub(super) fn fields(schema: &RawValue) -> Result<Vec<Field>, FormError> {
+pub(super) fn read_fields(schema: &RawValue) -> Result<Vec<Field>, FormError> {
     let (properties, required) = read_schema(schema).map_err(FormError::Schema)?;
     let mut required: HashSet<String> = required.into_iter().collect();
     let fields = properties
         .0
         .into_iter()
-        .map(|(name, schema)| match field(&name, &schema) {
+        .map(|(name, schema)| match read_field(&name, &schema) {
             Ok(field) if required.remove(&name) => Ok(field),
             Ok(field) => Ok(field.optional()),
             Err(flaw) => Err(FormError::Field { name, flaw }),
@@ -120,15 +120,15 @@ impl<'de> Visitor<'de> for PropertiesVisitor {
     }
 }
 
-fn field(name: &str, schema: &Value) -> Result<Field, JsonError> {
+fn read_field(name: &str, schema: &Value) -> Result<Field, JsonError> {
     let schema = schema.as_object();
     let schema = schema.ok_or_else(|| JsonError::new("must be an object"))?;
     let inner = without_null(schema);
-    let either = |key: &str| match text(schema, key)? {
-        None => text(inner, key),
+    let either = |key: &str| match read_text(schema, key)? {
+        None => read_text(inner, key),
         found => Ok(found),
     };
-    let mut field = Field::new(name.to_owned(), kind(inner)?);
+    let mut field = Field::new(name.to_owned(), read_kind(inner)?);
     field.title = either("title")?.map(|title| title.to_owned().into());
     field.description = either("description")?.map(|text| text.to_owned().into());
     match schema.get("default").or_else(|| inner.get("default")) {
@@ -149,17 +149,17 @@ fn without_null(schema: &Map<String, Value>) -> &Map<String, Value> {
     }
 }
 
-fn kind(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
+fn read_kind(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
     let reference = ["$ref", "$dynamicRef", "allOf"];
     if let Some(key) = reference.iter().find(|key| schema.contains_key(**key)) {
         let message = format!("{key} is not supported in a form");
         return Err(JsonError::new(message));
     }
     match type_name(schema)? {
-        "string" => string(schema),
-        name @ ("number" | "integer") => number(schema, name == "integer"),
+        "string" => read_string(schema),
+        name @ ("number" | "integer") => read_number(schema, name == "integer"),
         "boolean" => Ok(FieldKind::Boolean { default: None }),
-        "array" => many(schema),
+        "array" => read_many(schema),
         other => Err(JsonError::new(format!(
             "type {other:?} is not supported in a form; use string, number, integer, boolean, or an array of choices"
         ))),
@@ -178,32 +178,30 @@ fn type_name(schema: &Map<String, Value>) -> Result<&str, JsonError> {
             _ => Err(JsonError::new("must have one type")),
         },
         None if schema.contains_key("enum") || schema.contains_key("oneOf") => Ok("string"),
-        _ => text(schema, "type")?.ok_or_else(|| JsonError::new("has no type")),
+        _ => read_text(schema, "type")?.ok_or_else(|| JsonError::new("has no type")),
     }
 }
 
-fn string(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
+fn read_string(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
     let default = None;
-    if let Some(choices) = choices(schema)? {
+    if let Some(choices) = read_choices(schema)? {
         return Ok(FieldKind::One { choices, default });
     }
-    let (min, max) = (count(schema, "minLength")?, count(schema, "maxLength")?);
-    check_limits(min, max)?;
+    let (min, max) = read_limits(["minLength", "maxLength"], |key| read_count(schema, key))?;
     Ok(FieldKind::String {
-        format: text(schema, "format")?.and_then(Format::of),
+        format: read_text(schema, "format")?.and_then(Format::from_name),
         min,
         max,
         default,
     })
 }
 
-fn number(schema: &Map<String, Value>, integer: bool) -> Result<FieldKind, JsonError> {
+fn read_number(schema: &Map<String, Value>, integer: bool) -> Result<FieldKind, JsonError> {
     if schema.contains_key("enum") || schema.contains_key("oneOf") {
         return Err(JsonError::new("choices must be strings"));
     }
-    let limit = |key: &str| keyword(schema, key, "a number", Value::as_f64);
-    let (min, max) = (limit("minimum")?, limit("maximum")?);
-    check_limits(min, max)?;
+    let read_limit = |key: &str| read_keyword(schema, key, "a number", Value::as_f64);
+    let (min, max) = read_limits(["minimum", "maximum"], read_limit)?;
     Ok(FieldKind::Number {
         integer,
         min,
@@ -212,15 +210,14 @@ fn number(schema: &Map<String, Value>, integer: bool) -> Result<FieldKind, JsonE
     })
 }
 
-fn many(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
+fn read_many(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
     let choices = match schema.get("items") {
-        Some(Value::Object(items)) if !items.contains_key("$ref") => choices(items)?,
+        Some(Value::Object(items)) if !items.contains_key("$ref") => read_choices(items)?,
         _ => None,
     };
     let expected = "an array must list choices: items with enum or anyOf";
     let choices = choices.ok_or_else(|| JsonError::new(expected))?;
-    let (min, max) = (count(schema, "minItems")?, count(schema, "maxItems")?);
-    check_limits(min, max)?;
+    let (min, max) = read_limits(["minItems", "maxItems"], |key| read_count(schema, key))?;
     Ok(FieldKind::Many {
         choices,
         min,
@@ -230,12 +227,12 @@ fn many(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
 }
 
 /// The choices of a schema, if it has any.
-fn choices(schema: &Map<String, Value>) -> Result<Option<Vec<Choice>>, JsonError> {
+fn read_choices(schema: &Map<String, Value>) -> Result<Option<Vec<Choice>>, JsonError> {
     let mut keys = ["enum", "oneOf", "anyOf"].into_iter();
     let Some(key) = keys.find(|key| schema.contains_key(*key)) else {
         return Ok(None);
     };
-    let list = keyword(schema, key, "a list", Value::as_array)?;
+    let list = read_keyword(schema, key, "a list", Value::as_array)?;
     let list = list.map(Vec::as_slice).unwrap_or_default();
     if list.is_empty() {
         return Err(JsonError::new("the list of choices is empty"));
@@ -245,7 +242,8 @@ fn choices(schema: &Map<String, Value>) -> Result<Option<Vec<Choice>>, JsonError
         return Err(JsonError::new(message));
     }
     if key != "enum" {
-        return list.iter().map(titled).collect::<Result<_, _>>().map(Some);
+        let choices: Result<_, _> = list.iter().map(read_titled_choice).collect();
+        return choices.map(Some);
     }
     // Legacy revisions have the titles in a second list.
     let titles = schema.get("enumNames").and_then(Value::as_array);
@@ -259,14 +257,11 @@ fn choices(schema: &Map<String, Value>) -> Result<Option<Vec<Choice>>, JsonError
             title: title.map(|title| title.to_owned().into()),
         })
     };
-    list.iter()
-        .enumerate()
-        .map(choice)
-        .collect::<Result<_, _>>()
-        .map(Some)
+    let choices: Result<_, _> = list.iter().enumerate().map(choice).collect();
+    choices.map(Some)
 }
 
-fn titled(schema: &Value) -> Result<Choice, JsonError> {
+fn read_titled_choice(schema: &Value) -> Result<Choice, JsonError> {
     let Some(Value::String(value)) = schema.get("const") else {
         let message = "a choice must be an object with a string in const";
         return Err(JsonError::new(message));
@@ -280,7 +275,7 @@ fn titled(schema: &Value) -> Result<Choice, JsonError> {
 }
 
 /// Reads a keyword, if present.
-fn keyword<'a, T>(
+fn read_keyword<'a, T>(
     schema: &'a Map<String, Value>,
     key: &str,
     expected: &str,
@@ -293,27 +288,26 @@ fn keyword<'a, T>(
     read.ok_or_else(|| JsonError::new(format!("{key} must be {expected}")))
 }
 
-fn text<'a>(schema: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, JsonError> {
-    keyword(schema, key, "a string", Value::as_str)
+fn read_text<'a>(schema: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, JsonError> {
+    read_keyword(schema, key, "a string", Value::as_str)
 }
 
-fn count(schema: &Map<String, Value>, key: &str) -> Result<Option<u64>, JsonError> {
-    keyword(schema, key, "a whole number, 0 or more", |value| {
+fn read_count(schema: &Map<String, Value>, key: &str) -> Result<Option<u64>, JsonError> {
+    read_keyword(schema, key, "a whole number, 0 or more", |value| {
         let whole = value.as_f64().filter(|n| n.fract() == 0.0 && *n >= 0.0);
         value.as_u64().or(whole.map(|n| n as u64))
     })
 }
 
-/// Checks that the minimum is not above the maximum.
-fn check_limits<T: PartialOrd + fmt::Display>(
-    min: Option<T>,
-    max: Option<T>,
-) -> Result<(), JsonError> {
-    match (min, max) {
-        (Some(min), Some(max)) if min > max => {
-            let text = format!("the minimum {min} is greater than the maximum {max}");
-            Err(JsonError::new(text))
-        }
-        _ => Ok(()),
+/// Reads a minimum and a maximum, and checks that the minimum is not above the maximum.
+fn read_limits<T: PartialOrd + fmt::Display>(
+    [min, max]: [&str; 2],
+    read: impl Fn(&str) -> Result<Option<T>, JsonError>,
+) -> Result<(Option<T>, Option<T>), JsonError> {
+    match (read(min)?, read(max)?) {
+        (Some(min), Some(max)) if min > max => Err(JsonError::new(format!(
+            "the minimum {min} is greater than the maximum {max}"
+        ))),
+        limits => Ok(limits),
     }
 }

@@ -78,11 +78,11 @@ impl Part {
             Value::Object(members) => members,
             _ => return,
         };
-        let earliest = revision < Revision::V2025_06_18;
+        let is_earliest = revision < Revision::V2025_06_18;
         let is_link = members
             .get("type")
             .is_some_and(|kind| kind == "resource_link");
-        if earliest && self == Self::Block && is_link {
+        if is_earliest && self == Self::Block && is_link {
             let text = |name| {
                 members
                     .get(name)
@@ -93,7 +93,7 @@ impl Part {
             *value = json!({"type": "text", "text": text});
             return;
         }
-        if earliest
+        if is_earliest
             && self == Self::Tool
             && let Some(title) = members.get("title").cloned()
             && let Value::Object(annotations) = members.entry("annotations").or_insert(json!({}))

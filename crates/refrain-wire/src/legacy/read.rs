@@ -106,15 +106,12 @@ fn read_meta<'a>(params: &Reader<'a>, session: SessionSettings) -> Result<Meta<'
     }
     Ok(Meta {
         protocol_version: Cow::Borrowed(session.revision.as_str()),
-        client_info: None,
         capabilities: session.capabilities,
-        extensions: None,
         log_level: session.log_level,
         progress_token: progress_token.map(|token| token.0),
-        task_ttl: None,
-        call_id: None,
         trace: trace.read(),
         custom,
+        ..Meta::default()
     })
 }
 

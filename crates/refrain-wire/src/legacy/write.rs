@@ -16,7 +16,7 @@ use crate::error::{ErrorCode, RpcError};
 use crate::info::ServerCapabilities;
 use crate::listen::{Change, change_method};
 use crate::members::Members;
-use crate::ratified::{open, write_error_member};
+use crate::ratified::{write_error_member, write_response_start};
 use crate::sampling::{SamplingMessage, SamplingParams};
 use crate::write;
 
@@ -43,7 +43,7 @@ pub fn write_reply(out: &mut Vec<u8>, id: Id<'_>, reply: &Reply, revision: Revis
     let id = Some(id.as_json());
     match reply {
         Reply::Complete(body) => {
-            open(out, id);
+            write_response_start(out, id);
             out.extend_from_slice(b",\"result\":");
             write_body(out, body, revision);
             out.push(b'}');
@@ -61,7 +61,7 @@ pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
         ErrorCode::ResourceNotFound => RESOURCE_NOT_FOUND,
         code => code.as_i32(),
     };
-    open(out, id);
+    write_response_start(out, id);
     write_error_member(out, code, error);
 }
 

@@ -70,8 +70,8 @@ fn correct_calls_have_no_fault() {
 
 #[test]
 fn wrong_result_is_found() {
-    assert_fault("returned \"no\"", |it| {
-        it.ended[0].outcome = CallOutcome::Completed("no".to_owned());
+    assert_fault("returned \"no\"", |calls| {
+        calls.ended[0].outcome = CallOutcome::Completed("no".to_owned());
     });
 }
 
@@ -82,36 +82,38 @@ fn lost_call_needs_a_kill_and_a_home_in_memory() {
     evidence.ended[1].outcome = lost();
     evidence
         .effects
-        .retain(|it| it.effect.number != FIRST_CALL + 1);
+        .retain(|row| row.effect.number != FIRST_CALL + 1);
     assert_eq!(check(&evidence).faults, [""; 0]);
-    assert_fault("no instance was killed", |it| {
-        it.ended[1].outcome = lost();
-        it.kills = vec![7 * SECOND, 13 * SECOND];
+    assert_fault("no instance was killed", |calls| {
+        calls.ended[1].outcome = lost();
+        calls.kills = vec![7 * SECOND, 13 * SECOND];
     });
-    assert_fault("Client call", |it| it.ended[0].outcome = lost());
+    assert_fault("Client call", |calls| calls.ended[0].outcome = lost());
 }
 
 #[test]
 fn repeated_and_missing_effects_are_found() {
-    assert_fault("was done 2 times", |it| {
-        it.effects.push(it.effects[0].clone());
+    assert_fault("was done 2 times", |calls| {
+        calls.effects.push(calls.effects[0].clone());
     });
-    assert_fault("was done 0 times", |it| drop(it.effects.pop()));
-    assert_fault("was not planned", |it| {
-        it.effects[0].effect.number = FIRST_CALL + 9;
+    assert_fault("was done 0 times", |calls| drop(calls.effects.pop()));
+    assert_fault("was not planned", |calls| {
+        calls.effects[0].effect.number = FIRST_CALL + 9;
     });
 }
 
 #[test]
 fn repeated_attempt_needs_a_kill_and_a_journal_at_the_client() {
-    let repeat = |it: &mut CallEvidence, at: usize| it.attempts.push(it.attempts[at].clone());
+    let repeat = |calls: &mut CallEvidence, index: usize| {
+        calls.attempts.push(calls.attempts[index].clone());
+    };
     let mut evidence = correct();
     repeat(&mut evidence, 0);
     let findings = check(&evidence);
     assert_eq!((findings.faults, findings.second_attempts), (vec![], 1));
-    assert_fault("was tried 2 times", |it| {
-        repeat(it, 0);
-        it.kills.clear();
+    assert_fault("was tried 2 times", |calls| {
+        repeat(calls, 0);
+        calls.kills.clear();
     });
-    assert_fault("Live call was tried 2 times", |it| repeat(it, 2));
+    assert_fault("Live call was tried 2 times", |calls| repeat(calls, 2));
 }
