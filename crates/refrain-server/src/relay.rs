@@ -23,7 +23,7 @@ pub(crate) use stream::{LastEvent, RelayBody, RelayStream, is_stream};
 use crate::auth::Caller;
 use crate::builder::BuildError;
 use crate::dispatch::Dispatch;
-use crate::http::{LAST_EVENT, SESSION};
+use crate::http::{LAST_EVENT_ID, SESSION_ID};
 use crate::limits::Permit;
 use crate::retry::Backoff;
 use crate::services::{Services, open_text, seal_text};
@@ -296,7 +296,7 @@ impl Relay {
             .body(Full::new(body.to_vec().into()))?;
         let to = relayed.headers_mut();
         for (name, value) in *headers {
-            let of_session = name == SESSION || name == LAST_EVENT;
+            let of_session = name == SESSION_ID || name == LAST_EVENT_ID;
             if FORWARDED_HEADERS.contains(name)
                 || ParamHeaders::is_name(name.as_str())
                 || (of_session && request.legacy)

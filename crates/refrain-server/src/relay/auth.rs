@@ -3,7 +3,7 @@
 //! All instances share the keys, so the receiver does not authenticate the caller again. A header is valid for one
 //! instance and one request, for 30 seconds plus the clock skew.
 
-use super::{LAST_EVENT, RelayDestination, RelayRequest, SESSION};
+use super::{LAST_EVENT_ID, RelayDestination, RelayRequest, SESSION_ID};
 use crate::auth::{Caller, Scopes};
 use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine;
@@ -87,8 +87,8 @@ fn request_digest(method: &Method, headers: &HeaderMap, body: &[u8]) -> String {
     let header = |name| headers.get(name).map_or(&b""[..], |value| value.as_bytes());
     for part in [
         method.as_str().as_bytes(),
-        header(SESSION),
-        header(LAST_EVENT),
+        header(SESSION_ID),
+        header(LAST_EVENT_ID),
     ] {
         digest.update(&(part.len() as u64).to_be_bytes());
         digest.update(part);
