@@ -7,7 +7,7 @@ use crate::dispatch::{Context, Dispatch};
 use crate::limits::LimitReached;
 use crate::metrics::{Label, NonCall, Refusal};
 use crate::relay::{Holder, PendingRelay};
-use crate::request_span::from_headers;
+use crate::request_span::trace_from_headers;
 use crate::rounds::{CallRequest, Home, TokenSource};
 use http::HeaderMap;
 use refrain_wire::legacy::{self, Revision, decode_set_level, decode_uri, split_batch};
@@ -166,7 +166,7 @@ impl LegacySessions {
         if let Some(kind) = CallKind::from_method(method) {
             let dispatch = legacy::decode_call(kind, params, settings).map(|mut call| {
                 let trace = call.meta.trace.take();
-                call.meta.trace = trace.or_else(|| from_headers(http?));
+                call.meta.trace = trace.or_else(|| trace_from_headers(http?));
                 self.rounds.begin(CallRequest {
                     call: &call,
                     token: TokenSource::Request,
