@@ -420,7 +420,7 @@ impl Server {
             }
             (Ok(()), Ok(initialize), Ok(())) => {
                 services.metrics.non_call(NonCall::Initialize);
-                let (session, id) = legacy.open(&initialize, &caller.principal, lifetime);
+                let (session, id) = legacy.open_session(&initialize, &caller.principal, lifetime);
                 exchange = Some(LegacyExchange::new(legacy, &session, Some(id)));
                 Dispatch::Reply(self.initialize(session.revision))
             }

@@ -484,12 +484,12 @@ impl MessageResponse {
     /// The legacy session that this request opened.
     pub(crate) fn opened_session(&self) -> Option<&Session> {
         let legacy = self.legacy.as_ref()?;
-        legacy.opened.as_ref().map(|_| &legacy.session)
+        legacy.new_session_id.as_ref().map(|_| &legacy.session)
     }
 
     /// The id of the legacy session that this request opened.
     pub(crate) fn session_id(&self) -> Option<&str> {
-        self.legacy.as_ref()?.opened.as_deref()
+        self.legacy.as_ref()?.new_session_id.as_deref()
     }
 
     pub(crate) fn id(&self) -> Option<Id<'_>> {

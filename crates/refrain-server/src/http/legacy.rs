@@ -173,7 +173,7 @@ impl HttpService {
         let legacy = &self.server.0.legacy;
         let id = response.id();
         let purpose = id.map(|id| legacy.purpose_of_call(session, id.as_json()));
-        let reader = legacy.stream(session, caller, vec![response], purpose.as_ref());
+        let reader = legacy.stream_responses(session, caller, vec![response], purpose.as_ref());
         let first = within(MAX_JSON_DELAY, reader.peek()).await;
         if let Some(Some((MessageKind::Reply, reply))) = first {
             legacy.forget_stream(&reader);
@@ -222,7 +222,7 @@ impl HttpService {
             return empty(StatusCode::ACCEPTED);
         }
         let (legacy, caller) = (&self.server.0.legacy, caller.limit_key());
-        let reader = legacy.stream(session, caller, responses, None);
+        let reader = legacy.stream_responses(session, caller, responses, None);
         self.resumable_stream(session, reader)
     }
 
