@@ -12,7 +12,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `start` | creates a flow in its home |
-//! | `client` | flows whose home is the client: run, sealed into a token, or turned into a task |
+//! | `client` | flows whose home is the client: each round ends with a result, a token or a task |
 //! | `session` | flows of legacy sessions, which send asks during the round |
 //! | `park` | the first round of a live call |
 //! | `pin` | the instance that must run a pinned call |
@@ -84,6 +84,7 @@ pub(crate) enum Home {
     Session,
 }
 
+/// One request of a call.
 pub(crate) struct CallRequest<'a> {
     pub(crate) call: &'a Call<'a>,
     pub(crate) token: TokenSource,
@@ -175,6 +176,7 @@ impl Rounds {
         })
     }
 
+    /// Starts a round, or counts its rejection.
     pub(crate) fn begin(self: &Arc<Self>, request: CallRequest<'_>) -> Dispatch {
         let mut metrics = RoundMetrics::start(request.call.kind, &request.caller.principal);
         match self.start(request, &mut metrics) {

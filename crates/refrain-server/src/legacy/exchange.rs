@@ -17,7 +17,7 @@ use tokio::time::Sleep;
 pub(crate) struct LegacyExchange {
     legacy: Arc<LegacySessions>,
     pub(crate) session: Session,
-    /// The session id, if this request new_session_id the session.
+    /// The id of the session, if this request opened it.
     pub(crate) new_session_id: Option<String>,
     /// The request ids of the open asks, by key.
     open_asks: BTreeMap<String, String>,

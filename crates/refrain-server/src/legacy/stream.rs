@@ -280,7 +280,7 @@ impl StreamReader {
     /// The id of the last event that was read, or of the start of the stream.
     pub(crate) fn id(&self) -> EventId {
         let stream = &self.stream;
-        let reply = stream.state.lock().reply;
+        let reply = stream.state.lock().reply_sequence;
         let purpose = stream.purpose.clone();
         EventId {
             instance: stream.instance.clone(),

@@ -18,6 +18,7 @@ use tracing::Span;
 const MAX_VIOLATIONS: usize = 8;
 /// Maximum size of arguments whose violations are listed.
 const MAX_EXPLAINED_BYTES: usize = 256 << 10;
+/// Maximum number of JSON values in arguments whose violations are listed.
 const MAX_EXPLAINED_VALUES: usize = 1000;
 
 pub(super) struct AdmittedCall<'a> {
@@ -91,13 +92,13 @@ impl AdmittedCall<'_> {
 }
 
 fn parse_arguments(call: &Call<'_>) -> Result<Option<Value>, RpcError> {
-    let parsed = call.arguments.map(|raw| parse_value(raw.get()));
-    let parsed = parsed.transpose();
-    parsed.map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))
+    let arguments = call.arguments.map(|raw| parse_value(raw.get()));
+    let invalid = |reason| RpcError::invalid_params(format!("arguments: {reason}"));
+    arguments.transpose().map_err(invalid)
 }
 
 impl Target {
-    /// Checks the arguments and the headers that repeat them. Returns `Some` for every tool.
+    /// Checks the arguments, and the HTTP headers that repeat some of them. Returns `Some` for every tool.
     fn check(
         &self,
         call: &Call<'_>,
@@ -107,8 +108,9 @@ impl Target {
         match self {
             Self::Tool(tool) => {
                 if let Some(headers) = headers {
-                    let sent = |name: &str| headers.get_all(name).iter().map(HeaderValue::as_bytes);
-                    let checked = tool.headers.check(arguments.as_ref(), sent);
+                    let values =
+                        |name: &str| headers.get_all(name).iter().map(HeaderValue::as_bytes);
+                    let checked = tool.headers.check(arguments.as_ref(), values);
                     checked.map_err(RoundRejection::Malformed)?;
                 }
                 let arguments = arguments.unwrap_or_else(|| json!({}));
@@ -146,8 +148,8 @@ impl Target {
     }
 }
 
-/// Whether the violations of these arguments can be listed. The validator collects all violations, and copies the values
-/// that match no alternative of the schema, once for each alternative.
+/// Whether the violations of these arguments can be listed. That is expensive for large arguments: the validator collects all
+/// violations, and copies a value that matches no alternative of the schema once per alternative.
 fn is_explainable(raw: &RawValue) -> bool {
     let json = raw.get().as_bytes();
     json.len() <= MAX_EXPLAINED_BYTES && check_values(json, MAX_EXPLAINED_VALUES).is_ok()

@@ -21,8 +21,8 @@ pub(super) struct AttachedCall<'a> {
 }
 
 impl<'a> AdmittedCall<'a> {
-    pub(super) fn attach(self, attached: AttachedRequest, at: Snapshot) -> AttachedCall<'a> {
-        let mut start = Start::first(at, None);
+    pub(super) fn attach(self, attached: AttachedRequest, snapshot: Snapshot) -> AttachedCall<'a> {
+        let mut start = Start::first(snapshot, None);
         if let Some(trace) = &self.call.meta.trace {
             start.receive_trace(trace);
         }

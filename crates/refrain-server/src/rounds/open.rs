@@ -9,6 +9,7 @@ use crate::metrics::LiveCallEvent;
 use crate::relay::{Holder, PendingRelay, RelayDestination, RelayPurpose};
 use refrain_core::{OpenError, Sealer, Snapshot, Start, limited_event};
 use refrain_wire::{Capability, RpcError};
+use std::sync::Arc;
 use tracing::Span;
 
 /// A call after its token was opened.
@@ -62,11 +63,8 @@ impl<'a> AdmittedCall<'a> {
         {
             return Ok(OpenedCall::Attached(self.attach(attached, first)));
         }
-        let counts = self.target.counts();
-        rounds
-            .services
-            .metrics
-            .call(self.call.kind, counts.map(|c| &**c));
+        let counts = self.target.counts().map(Arc::as_ref);
+        rounds.services.metrics.call(self.call.kind, counts);
         let start = Start::first(first, self.call.answers.as_ref());
         Ok(OpenedCall::Flow(OpenedFlow {
             admitted: self,
@@ -100,7 +98,7 @@ impl<'a> AdmittedCall<'a> {
             Some(holder) if rounds.relay.can_reach(&holder) => {
                 return Ok(self.relay(holder.into(), RelayPurpose::Held));
             }
-            // Not reachable although it has a URL, so the URL is this instance's: an earlier process held the call.
+            // Only this instance's own URL is not reachable: an earlier process with the same URL held the call.
             Some(holder) if holder.url.is_some() => {
                 rounds.services.metrics.live(LiveCallEvent::Gone);
                 return Err(call_gone().into());
@@ -114,8 +112,8 @@ impl<'a> AdmittedCall<'a> {
         let can_be_task = self.call.meta.capabilities.has(Capability::Tasks);
         let (flow, round) = (token.flow, token.round);
         let attached = rounds.live.attach(flow, round, answers, can_be_task)?;
-        let at = Snapshot::first(token.flow, token.deadline).at_round(token.round);
-        Ok(OpenedCall::Attached(self.attach(attached, at)))
+        let snapshot = Snapshot::first(flow, token.deadline).at_round(round);
+        Ok(OpenedCall::Attached(self.attach(attached, snapshot)))
     }
 
     /// Logs and counts an invalid token. The client gets the same error for every reason.

@@ -27,7 +27,7 @@ pub struct Round {
     progress_token: Option<Box<RawValue>>,
     /// The entry in the replay log, if the round may run only once.
     pub(super) record: Option<ReplayRecord>,
-    /// The final counts, once the flow is dropped.
+    /// The final statistics, once the flow is dropped.
     stats: Stats,
     /// Whether the flow was handed on to another instance.
     pub(super) is_handed_on: bool,
@@ -45,12 +45,14 @@ pub(super) enum RoundState {
     Ended,
 }
 
+/// A flow that has not started.
 pub(super) enum NewFlow {
     Client(ClientFlow),
     Session(Box<SessionFlow>),
     Live(Box<LiveStart>),
 }
 
+/// A running flow in its home.
 pub(super) enum FlowHome {
     Client(ClientFlow),
     Session(Box<SessionFlow>),
@@ -68,7 +70,7 @@ pub(super) enum HomeEvent {
         withdrawn: Vec<String>,
     },
     Reply(Reply),
-    /// The reply of a parked call and the work done for it.
+    /// The reply of a parked call, and the statistics of this round.
     Parked(Reply, Stats),
     /// The reply that hands the flow on to another instance.
     HandedOn(Reply),
@@ -131,7 +133,7 @@ impl Round {
         self.number
     }
 
-    /// The work of the round so far.
+    /// The statistics of the round so far.
     pub fn stats(&self) -> Stats {
         match &self.state {
             RoundState::Running(FlowHome::Client(client)) => client.flow.stats(),
@@ -194,7 +196,7 @@ impl Round {
         let event = ready!(self.advance(cx));
         if let RoundEvent::Reply(reply) = &event {
             self.count(reply);
-            // The span ends with the reply, even if this value lives longer.
+            // The span ends with the reply, even if the round is dropped later.
             self.span = Span::none();
         }
         Poll::Ready(event)
@@ -231,9 +233,10 @@ impl Round {
             return None;
         };
         let error = match claimed {
-            Ok((RecordState::Fresh, first)) => {
+            Ok((RecordState::Fresh, first_request)) => {
                 self.start(*flow);
-                drop(first);
+                // Repeated requests of a live call waited until it is parked.
+                drop(first_request);
                 return None;
             }
             Ok((RecordState::Done(reply), _)) => {
@@ -246,9 +249,9 @@ impl Round {
                 }
                 _ => already_used(),
             },
-            Err(failed) => {
-                limited_event!(ERROR, error = %failed, "replay log failed");
-                RpcError::internal(match failed {
+            Err(error) => {
+                limited_event!(ERROR, %error, "replay log failed");
+                RpcError::internal(match error {
                     LogError::Unreadable { .. } => {
                         "the recorded reply to this request cannot be opened; the call is not repeated"
                     }

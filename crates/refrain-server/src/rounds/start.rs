@@ -19,6 +19,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use tracing::Span;
 
+/// A call and the journal of its flow.
 pub(super) struct OpenedFlow<'a> {
     pub(super) admitted: AdmittedCall<'a>,
     pub(super) start: Start,
@@ -45,16 +46,16 @@ impl OpenedFlow<'_> {
         let (rounds, call) = (self.admitted.rounds, self.admitted.call);
         self.receive_trace();
         let span = std::mem::replace(&mut self.admitted.span, Span::none());
-        let (uri, home) = (self.admitted.target.uri(), self.home());
+        let (uri, home) = (self.admitted.target.uri(), self.home_name());
         request_span::set_flow(&span, &mut self.start, uri, home);
         let (number, record) = (self.start.round(), self.record());
         let deadline = self.start.deadline();
         let flow = self.create(&span)?;
         let claim = record.as_ref().map(|record| {
-            let keep = Retention::for_flow(rounds.services.source.unix_seconds(), deadline);
+            let retention = Retention::for_flow(rounds.services.source.unix_seconds(), deadline);
             match flow {
-                NewFlow::Live(_) => ReplayClaim::for_live(&rounds.live, record, keep),
-                NewFlow::Client(_) | NewFlow::Session(_) => ReplayClaim::new(record, keep),
+                NewFlow::Live(_) => ReplayClaim::for_live(&rounds.live, record, retention),
+                NewFlow::Client(_) | NewFlow::Session(_) => ReplayClaim::new(record, retention),
             }
         });
         let mut round = Round::new(rounds, call, number, span, record);
@@ -65,8 +66,8 @@ impl OpenedFlow<'_> {
         Ok(round)
     }
 
-    /// The name of the flow's home.
-    fn home(&self) -> &'static str {
+    /// The flow's home, as in the span.
+    fn home_name(&self) -> &'static str {
         match self.admitted.home {
             Home::Client if self.admitted.is_live() => "live",
             Home::Client => "client",
@@ -127,17 +128,9 @@ impl OpenedFlow<'_> {
         let (rounds, call) = (admitted.rounds, admitted.call);
         admitted.check_task_required()?;
         let (input, live_permit) = admitted.into_live(Subscribed::by(call), None)?;
-        let (spec, permit) = (input.spec, Some(input.permit));
-        let live = span.in_scope(|| {
-            LiveFlow::new(
-                &rounds.live,
-                spec,
-                input.arguments,
-                start,
-                permit,
-                live_permit,
-            )
-        });
+        let (spec, arguments, permit) = (input.spec, input.arguments, Some(input.permit));
+        let live = span
+            .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, permit, live_permit));
         Ok(NewFlow::Session(Box::new(SessionFlow { live })))
     }
 
@@ -157,7 +150,7 @@ impl OpenedFlow<'_> {
             deadline: start.deadline(),
             kind: call.kind,
         };
-        // The handler produces all notes. Each round sends those that its request subscribed to.
+        // The handler reports all progress and logs. Each round sends those that its request subscribed to.
         let notes = Subscribed {
             progress: true,
             log: Some(LogLevel::Debug),
@@ -217,18 +210,18 @@ impl AdmittedCall<'_> {
         };
         let name = Cow::Owned(self.call.target.to_string());
         let input = self.into_input(name, notes, seed.is_some());
-        let live = LiveInput {
+        let input = LiveInput {
             spec: LiveSpec::new(input.spec, raw),
             arguments: input.arguments,
             permit: input.permit,
         };
-        let bytes = live.spec.held_bytes() + memory_of(&live.arguments) + bytes_of(call);
+        let bytes = input.spec.held_bytes() + memory_size(&input.arguments) + request_bytes(call);
         let bytes = bytes + seed.map_or(0, TaskSeed::held_bytes);
         let permit = rounds.services.limits.acquire_live(key, bytes)?;
-        Ok((live, permit))
+        Ok((input, permit))
     }
 
-    /// `None` if the server has no task store or the client does not support tasks.
+    /// The server's tasks, if the client supports tasks.
     fn tasks(&self) -> Option<&Arc<Tasks>> {
         let is_supported = self.call.meta.capabilities.has(Capability::Tasks);
         self.rounds.tasks.as_ref().filter(|_| is_supported)
@@ -270,7 +263,7 @@ impl AdmittedCall<'_> {
 }
 
 /// The size of the answers and the progress token in a call.
-fn bytes_of(call: &Call<'_>) -> usize {
+fn request_bytes(call: &Call<'_>) -> usize {
     let answers = call.answers.iter().flat_map(Answers::iter);
     let answers = answers.map(|(key, raw)| key.len() + raw.get().len());
     let token = call.meta.progress_token.map_or(0, |raw| raw.get().len());
@@ -278,16 +271,16 @@ fn bytes_of(call: &Call<'_>) -> usize {
 }
 
 /// The approximate size of a parsed value in memory. A handler may keep its arguments until it ends.
-fn memory_of(value: &Value) -> usize {
+fn memory_size(value: &Value) -> usize {
     const ENTRY: usize = 2 * size_of::<String>() + size_of::<usize>();
     size_of::<Value>()
         + match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
             Value::String(text) => text.len(),
-            Value::Array(values) => values.iter().map(memory_of).sum(),
+            Value::Array(values) => values.iter().map(memory_size).sum(),
             Value::Object(members) => members
                 .iter()
-                .map(|(key, value)| ENTRY + key.len() + memory_of(value))
+                .map(|(key, value)| ENTRY + key.len() + memory_size(value))
                 .sum(),
         }
 }
