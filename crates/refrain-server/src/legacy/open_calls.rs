@@ -135,7 +135,7 @@ impl LegacySessions {
             Ok(result) => result.get().len(),
             Err(message) => message.len(),
         };
-        let bytes = ask.get().answers.acquire(bytes)?;
+        let permit = ask.get().answers.acquire(bytes)?;
         let ask = ask.remove();
         drop(open);
         let answer = match &response.outcome {
@@ -145,8 +145,11 @@ impl LegacySessions {
             },
             Err(message) => Err(LiveAnswerError::Client(message.clone().into_owned())),
         };
-        let key = ask.key;
-        ask.answers.send(LiveAnswer { key, answer, bytes });
+        ask.answers.send(LiveAnswer {
+            key: ask.key,
+            answer,
+            permit,
+        });
         Ok(true)
     }
 
