@@ -255,20 +255,6 @@ impl HttpService {
         event_stream(EventSource::Response(first, response), keep_alive)
     }
 
-    /// Responds to a request without relaying it.
-    async fn respond_without_relay(
-        &self,
-        headers: &Headers<'_>,
-        bytes: &[u8],
-        caller: Caller,
-    ) -> Response<Body> {
-        let sessions = SessionContext::Closed(Lifetime::Limited);
-        let context = crate::Context::new(caller, sessions, false).with_headers(headers);
-        let message = read(bytes, false);
-        let response = self.server.handle_message(message, context).await;
-        self.respond_with(response, Some(headers)).await
-    }
-
     /// The first message of a response; `Some(None)` if the request needs no reply. `None` if the message takes longer than
     /// `keep_alive` and the client accepts streams.
     async fn first_message(
@@ -360,7 +346,11 @@ impl Responder for HttpService {
                 match Box::pin(response).await {
                     Ok(response) => response,
                     Err(caller) => {
-                        Box::pin(self.respond_without_relay(headers, bytes, caller)).await
+                        let context = crate::Context::new(caller, sessions, false);
+                        let message = read(bytes, false);
+                        let context = context.with_headers(headers);
+                        let response = Box::pin(self.server.handle_message(message, context)).await;
+                        Box::pin(self.respond_with(response, Some(headers))).await
                     }
                 }
             }

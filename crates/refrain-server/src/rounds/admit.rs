@@ -2,8 +2,7 @@
 
 use super::resolve::ResolvedCall;
 use super::target::Target;
-use super::{CallRequest, Home, RoundRejection, Rounds, TokenSource};
-use crate::auth::Caller;
+use super::{CallRequest, Home, RoundRejection, Rounds};
 use crate::limits::Permit;
 use http::{HeaderMap, HeaderValue};
 use jsonschema::Validator;
@@ -12,7 +11,6 @@ use refrain_wire::{Call, Excerpt, Reply, RpcError, ToolResult, check_values, par
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tracing::Span;
 
 /// Maximum number of schema violations in one reply.
 const MAX_VIOLATIONS: usize = 8;
@@ -23,17 +21,12 @@ const MAX_EXPLAINED_VALUES: usize = 1000;
 
 pub(super) struct AdmittedCall<'a> {
     pub(super) rounds: &'a Arc<Rounds>,
-    pub(super) call: &'a Call<'a>,
-    pub(super) token: TokenSource,
-    pub(super) home: Home,
-    pub(super) caller: Caller,
-    pub(super) can_relay: bool,
+    pub(super) request: CallRequest<'a>,
     pub(super) permit: Permit,
     pub(super) target: Target,
     pub(super) arguments: Value,
     /// The context that the call's tokens are bound to.
     pub(super) binding: Binding,
-    pub(super) span: Span,
 }
 
 impl<'a> ResolvedCall<'a> {
@@ -45,22 +38,14 @@ impl<'a> ResolvedCall<'a> {
             target,
             variables,
         } = self;
-        let CallRequest {
-            call,
-            token,
-            home,
-            caller,
-            can_relay,
-            headers,
-            span,
-        } = request;
-        let allowed = rounds.auth.allow(&caller, &target.entry().scopes);
+        let (call, caller) = (request.call, &request.caller);
+        let allowed = rounds.auth.allow(caller, &target.entry().scopes);
         allowed.map_err(RoundRejection::Forbidden)?;
         let arguments = match variables {
             Some(variables) => Some(variables),
             None => parse_arguments(call)?,
         };
-        let arguments = target.check(call, arguments, headers)?;
+        let arguments = target.check(call, arguments, request.headers)?;
         let sealer = &rounds.services.sealer;
         let binding = sealer.bind(
             &caller.principal,
@@ -70,16 +55,11 @@ impl<'a> ResolvedCall<'a> {
         );
         Ok(AdmittedCall {
             rounds,
-            call,
-            token,
-            home,
-            caller,
-            can_relay,
+            request,
             permit,
             target,
             arguments: arguments.unwrap_or_else(|| json!({})),
             binding,
-            span,
         })
     }
 }
@@ -87,7 +67,7 @@ impl<'a> ResolvedCall<'a> {
 impl AdmittedCall<'_> {
     /// Whether the handler stays in memory between rounds.
     pub(super) fn is_live(&self) -> bool {
-        matches!(self.home, Home::Client) && self.target.is_live()
+        matches!(self.request.home, Home::Client) && self.target.is_live()
     }
 }
 

@@ -61,7 +61,8 @@ impl Round {
         self.state = RoundState::Recording(Box::pin(ready(reply)));
     }
 
-    fn attach(&mut self, attached: AttachedRequest, notes: Subscribed, permit: Permit) {
+    /// Attaches the request of this round to a parked call.
+    pub(super) fn attach(&mut self, attached: AttachedRequest, notes: Subscribed, permit: Permit) {
         self.state = RoundState::Running(FlowHome::Parked {
             attached: Box::new(attached.with_subscribed(notes)),
             _permit: permit,

@@ -4,10 +4,9 @@ use super::Rounds;
 use super::client::ClientFlow;
 use super::metrics::RoundMetrics;
 use super::park::LiveStart;
-use super::session::SessionFlow;
 use super::single_use::{ClaimResult, ReplayClaim, ReplayRecord, already_used};
 use crate::limits::Permit;
-use crate::live::{AnswerSender, AttachedEvent, AttachedRequest};
+use crate::live::{AnswerSender, AttachedEvent, AttachedRequest, LiveFlow};
 use crate::tasks::{CallPermit, CreatedTask};
 use refrain_core::{LogError, Note, RecordState, Stats, limited_event};
 use refrain_wire::{Ask, Call, CallKind, Reply, RpcError};
@@ -48,14 +47,14 @@ pub(super) enum RoundState {
 /// A flow that has not started.
 pub(super) enum NewFlow {
     Client(ClientFlow),
-    Session(Box<SessionFlow>),
+    Session(Box<LiveFlow>),
     Live(Box<LiveStart>),
 }
 
 /// A running flow in its home.
 pub(super) enum FlowHome {
     Client(ClientFlow),
-    Session(Box<SessionFlow>),
+    Session(Box<LiveFlow>),
     Parked {
         attached: Box<AttachedRequest>,
         _permit: Permit,
@@ -137,7 +136,7 @@ impl Round {
     pub fn stats(&self) -> Stats {
         match &self.state {
             RoundState::Running(FlowHome::Client(client)) => client.flow.stats(),
-            RoundState::Running(FlowHome::Session(session)) => session.live.stats(),
+            RoundState::Running(FlowHome::Session(session)) => session.stats(),
             RoundState::Claiming(..)
             | RoundState::Running(FlowHome::Parked { .. })
             | RoundState::Recording(_)
@@ -156,11 +155,11 @@ impl Round {
         match &mut self.state {
             RoundState::Claiming(_, flow) => match &mut **flow {
                 NewFlow::Client(client) => client.flow.crash_after(polls),
-                NewFlow::Session(session) => session.live.crash_after(polls),
+                NewFlow::Session(session) => session.crash_after(polls),
                 NewFlow::Live(start) => start.live.crash_after(polls),
             },
             RoundState::Running(FlowHome::Client(client)) => client.flow.crash_after(polls),
-            RoundState::Running(FlowHome::Session(session)) => session.live.crash_after(polls),
+            RoundState::Running(FlowHome::Session(session)) => session.crash_after(polls),
             RoundState::Running(FlowHome::Parked { .. })
             | RoundState::Recording(_)
             | RoundState::Ended => {}
@@ -170,9 +169,9 @@ impl Round {
     /// Opens the channel for answers to a flow of a legacy session.
     pub(crate) fn open_answers(&mut self) -> Option<AnswerSender> {
         match &mut self.state {
-            RoundState::Running(FlowHome::Session(session)) => Some(session.live.open_answers()),
+            RoundState::Running(FlowHome::Session(session)) => Some(session.open_answers()),
             RoundState::Claiming(_, flow) => match &mut **flow {
-                NewFlow::Session(session) => Some(session.live.open_answers()),
+                NewFlow::Session(session) => Some(session.open_answers()),
                 NewFlow::Client(_) | NewFlow::Live(_) => None,
             },
             _ => None,
@@ -181,7 +180,7 @@ impl Round {
 
     /// Whether a call of a legacy session waits only for answers and sleeps.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(&self.state, RoundState::Running(FlowHome::Session(session)) if session.live.is_idle())
+        matches!(&self.state, RoundState::Running(FlowHome::Session(session)) if session.is_idle())
     }
 
     /// Runs until the next event.
@@ -327,7 +326,7 @@ impl FlowHome {
     fn poll(&mut self, rounds: &Rounds, kind: CallKind, cx: &mut Context<'_>) -> Poll<HomeEvent> {
         match self {
             Self::Client(client) => client.poll(rounds, kind, cx),
-            Self::Session(session) => session.poll(rounds, kind, cx),
+            Self::Session(session) => session.poll_session(rounds, kind, cx),
             Self::Parked { attached, .. } => attached.poll(cx).map(|event| match event {
                 AttachedEvent::Notes(notes) => HomeEvent::Notes(notes),
                 AttachedEvent::Reply(reply, stats) => HomeEvent::Parked(reply, stats),

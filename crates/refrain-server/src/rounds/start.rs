@@ -4,7 +4,6 @@ use super::admit::AdmittedCall;
 use super::client::ClientFlow;
 use super::park::LiveStart;
 use super::round::{NewFlow, Round, RoundState};
-use super::session::SessionFlow;
 use super::single_use::{ReplayClaim, ReplayRecord};
 use super::{FlowSpec, Home, LiveSpec, RoundRejection, Target};
 use crate::limits::{LimitReached, LivePermit, Permit};
@@ -33,19 +32,12 @@ struct FlowInput<'a> {
     binding: Binding,
 }
 
-/// The input of a live call and the arguments of its first run.
-struct LiveInput {
-    spec: LiveSpec,
-    arguments: Value,
-    permit: Permit,
-}
-
 impl OpenedFlow<'_> {
     #[inline]
     pub(super) fn run(mut self) -> Result<Box<Round>, RoundRejection> {
-        let (rounds, call) = (self.admitted.rounds, self.admitted.call);
+        let (rounds, call) = (self.admitted.rounds, self.admitted.request.call);
         self.receive_trace();
-        let span = std::mem::replace(&mut self.admitted.span, Span::none());
+        let span = std::mem::replace(&mut self.admitted.request.span, Span::none());
         let (uri, home) = (self.admitted.target.uri(), self.home_name());
         request_span::set_flow(&span, &mut self.start, uri, home);
         let (number, record) = (self.start.round(), self.record());
@@ -68,7 +60,7 @@ impl OpenedFlow<'_> {
 
     /// The flow's home, as in the span.
     fn home_name(&self) -> &'static str {
-        match self.admitted.home {
+        match self.admitted.request.home {
             Home::Client if self.admitted.is_live() => "live",
             Home::Client => "client",
             Home::Session => "session",
@@ -76,7 +68,7 @@ impl OpenedFlow<'_> {
     }
 
     fn receive_trace(&mut self) {
-        let Some(trace) = &self.admitted.call.meta.trace else {
+        let Some(trace) = &self.admitted.request.call.meta.trace else {
             return;
         };
         if let Some(key) = trace.ignored {
@@ -90,7 +82,7 @@ impl OpenedFlow<'_> {
         let admitted = &self.admitted;
         let log = admitted.rounds.services.replay_log.as_ref()?;
         // Another instance must not run the first round of a live call again.
-        let is_first_of_live = admitted.is_live() && admitted.call.meta.call_id.is_some();
+        let is_first_of_live = admitted.is_live() && admitted.request.call.meta.call_id.is_some();
         let runs_once = admitted.target.is_single_use() || is_first_of_live;
         runs_once.then(|| {
             let key = LogKey::round(self.start.flow(), self.start.round());
@@ -100,7 +92,7 @@ impl OpenedFlow<'_> {
 
     #[inline]
     fn create(self, span: &Span) -> Result<NewFlow, RoundRejection> {
-        match self.admitted.home {
+        match self.admitted.request.home {
             Home::Client if self.admitted.is_live() => self.create_live(span),
             Home::Client => self.create_client(span),
             Home::Session => self.create_session(span),
@@ -110,7 +102,7 @@ impl OpenedFlow<'_> {
     #[inline]
     fn create_client(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
-        let (rounds, call) = (admitted.rounds, admitted.call);
+        let (rounds, call) = (admitted.rounds, admitted.request.call);
         let seed = admitted.task_seed()?;
         let target = admitted.target.clone();
         let name = Cow::Borrowed(&*call.target);
@@ -125,18 +117,19 @@ impl OpenedFlow<'_> {
 
     fn create_session(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
-        let (rounds, call) = (admitted.rounds, admitted.call);
+        let (rounds, call) = (admitted.rounds, admitted.request.call);
         admitted.check_task_required()?;
-        let (input, live_permit) = admitted.into_live(Subscribed::by(call), None)?;
-        let (spec, arguments, permit) = (input.spec, input.arguments, Some(input.permit));
+        let notes = Subscribed::by(call);
+        let (spec, arguments, permit, live_permit) = admitted.into_live(notes, None)?;
+        let permit = Some(permit);
         let live = span
             .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, permit, live_permit));
-        Ok(NewFlow::Session(Box::new(SessionFlow { live })))
+        Ok(NewFlow::Session(Box::new(live)))
     }
 
     fn create_live(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
-        let (rounds, call) = (admitted.rounds, admitted.call);
+        let (rounds, call) = (admitted.rounds, admitted.request.call);
         let seed = admitted.task_seed()?;
         let seed = seed.filter(|seed| seed.tool.tool.task.support().is_some());
         if rounds.services.limits.is_draining() || rounds.live.is_closed() {
@@ -155,8 +148,7 @@ impl OpenedFlow<'_> {
             progress: true,
             log: Some(LogLevel::Debug),
         };
-        let (input, live_permit) = admitted.into_live(notes, seed.as_deref())?;
-        let (spec, arguments) = (input.spec, input.arguments);
+        let (spec, arguments, permit, live_permit) = admitted.into_live(notes, seed.as_deref())?;
         let live = span
             .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, None, live_permit));
         Ok(NewFlow::Live(Box::new(LiveStart {
@@ -165,7 +157,7 @@ impl OpenedFlow<'_> {
             has_call_id: call.meta.call_id.is_some(),
             notes: Subscribed::by(call),
             seed,
-            permit: input.permit,
+            permit,
         })))
     }
 }
@@ -178,13 +170,13 @@ impl AdmittedCall<'_> {
         notes: Subscribed,
         can_detach: bool,
     ) -> FlowInput<'n> {
-        let meta = &self.call.meta;
+        let meta = &self.request.call.meta;
         FlowInput {
             spec: FlowSpec {
                 target: self.target,
                 name,
-                address: self.caller.address,
-                principal: self.caller.principal,
+                address: self.request.caller.address,
+                principal: self.request.caller.principal,
                 capabilities: meta.capabilities,
                 extensions: meta.extensions.map(|raw| raw.get().into()),
                 meta: meta.custom.as_ref().map(|custom| custom.to_json().into()),
@@ -197,33 +189,31 @@ impl AdmittedCall<'_> {
         }
     }
 
-    /// The input of a live call, and the permit to keep it in memory. With a seed, the call can become a task.
+    /// The input of a live call, the arguments of its first run, the permit of the request, and the permit to keep the call
+    /// in memory. With a seed, the call can become a task.
     fn into_live(
         self,
         notes: Subscribed,
         seed: Option<&TaskSeed>,
-    ) -> Result<(LiveInput, LivePermit), LimitReached> {
-        let (rounds, call, key) = (self.rounds, self.call, self.caller.limit_key());
+    ) -> Result<(LiveSpec, Value, Permit, LivePermit), LimitReached> {
+        let (rounds, call) = (self.rounds, self.request.call);
+        let key = self.request.caller.limit_key();
         let raw = match &self.target {
             Target::Template(_) => to_raw_value(&self.arguments).ok(),
-            _ => self.call.arguments.map(ToOwned::to_owned),
+            _ => call.arguments.map(ToOwned::to_owned),
         };
-        let name = Cow::Owned(self.call.target.to_string());
+        let name = Cow::Owned(call.target.to_string());
         let input = self.into_input(name, notes, seed.is_some());
-        let input = LiveInput {
-            spec: LiveSpec::new(input.spec, raw),
-            arguments: input.arguments,
-            permit: input.permit,
-        };
-        let bytes = input.spec.held_bytes() + memory_size(&input.arguments) + request_bytes(call);
+        let (spec, arguments) = (LiveSpec::new(input.spec, raw), input.arguments);
+        let bytes = spec.held_bytes() + memory_size(&arguments) + request_bytes(call);
         let bytes = bytes + seed.map_or(0, TaskSeed::held_bytes);
-        let permit = rounds.services.limits.acquire_live(key, bytes)?;
-        Ok((input, permit))
+        let live_permit = rounds.services.limits.acquire_live(key, bytes)?;
+        Ok((spec, arguments, input.permit, live_permit))
     }
 
     /// The server's tasks, if the client supports tasks.
     fn tasks(&self) -> Option<&Arc<Tasks>> {
-        let is_supported = self.call.meta.capabilities.has(Capability::Tasks);
+        let is_supported = self.request.call.meta.capabilities.has(Capability::Tasks);
         self.rounds.tasks.as_ref().filter(|_| is_supported)
     }
 
@@ -242,14 +232,14 @@ impl AdmittedCall<'_> {
         let Target::Tool(tool) = &self.target else {
             return Ok(None);
         };
-        let meta = &self.call.meta;
+        let meta = &self.request.call.meta;
         Ok(self.tasks().map(|tasks| {
             Box::new(TaskSeed {
                 tasks: tasks.clone(),
                 tool: tool.clone(),
-                owner: self.caller.principal.clone(),
+                owner: self.request.caller.principal.clone(),
                 caller: self.permit.key().clone(),
-                arguments: self.call.arguments.map(ToOwned::to_owned),
+                arguments: self.request.call.arguments.map(ToOwned::to_owned),
                 capabilities: meta.capabilities,
                 extensions: meta.extensions.map(ToOwned::to_owned),
                 meta: meta
