@@ -30,6 +30,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use tracing::Span;
 
+/// A 2026-07-28 request with its parsed parameters.
 pub(crate) enum ParsedRequest<'a> {
     Call(Call<'a>),
     Discover(Meta<'a>),
@@ -45,8 +46,9 @@ pub(crate) enum ParsedRequest<'a> {
 #[derive(Debug)]
 pub struct Context<'a> {
     pub(crate) caller: Caller,
+    /// The headers of a 2026-07-28 request over HTTP, which must match the body.
     pub(crate) headers: Option<&'a Headers<'a>>,
-    /// All headers of an HTTP request.
+    /// All headers of an HTTP request of any revision.
     pub(crate) http: Option<&'a HeaderMap>,
     pub(crate) sessions: SessionContext<'a>,
     /// Whether the transport can relay requests to other instances.
@@ -65,7 +67,7 @@ pub(crate) enum SessionContext<'a> {
 
 pub(crate) type ParsedMessage<'a> = Result<Incoming<'a>, Box<Rejection>>;
 
-/// Parses a message. The one-pass parser of calls supports only 2026-07-28.
+/// Parses a message. Outside of a session, a 2026-07-28 call is parsed in one pass.
 pub(crate) fn read(bytes: &[u8], in_session: bool) -> ParsedMessage<'_> {
     match in_session {
         true => parse(bytes).map(Incoming::Message),
@@ -112,7 +114,7 @@ impl<C: Into<Caller>> From<C> for Context<'_> {
 pub(crate) enum Dispatch {
     /// The message needs no reply.
     Accepted,
-    /// A malformed message that has no usable id, in a legacy session. Counted under this label.
+    /// A message of a legacy session that is not a request is invalid. Counted under this label.
     Rejected(Refusal, RpcError),
     Reply(Reply),
     /// The request is invalid. HTTP uses an error status.
@@ -140,8 +142,8 @@ impl<'a> ParsedRequest<'a> {
         params: Option<&'a RawValue>,
         sessions: SessionContext<'_>,
     ) -> Result<Self, RpcError> {
-        Self::read(server, method, params).map_err(|error| match other_version(params) {
-            Some(version) => unsupported(&version),
+        Self::read(server, method, params).map_err(|error| match unsupported_version(params) {
+            Some(version) => unsupported_version_error(&version),
             None if method == "initialize" => {
                 let has_sessions = !matches!(sessions, SessionContext::None);
                 RpcError::initialize_unsupported(&[PROTOCOL_VERSION], has_sessions)
@@ -212,7 +214,7 @@ impl<'a> ParsedRequest<'a> {
         }
     }
 
-    /// Replaces the token reference of a call by the token.
+    /// Replaces the reference to a stored token by the token.
     fn with_token(mut self, token: String) -> Self {
         if let Self::Call(call) = &mut self {
             call.state = Some(token.into());
@@ -220,37 +222,37 @@ impl<'a> ParsedRequest<'a> {
         self
     }
 
-    /// Checks that the headers match and the revision is supported.
-    fn checked(self, method: &str, headers: Option<&Headers<'_>>) -> Result<Self, RpcError> {
+    /// Checks that the headers match the body and the revision is supported.
+    fn validate(self, method: &str, headers: Option<&Headers<'_>>) -> Result<Self, RpcError> {
         if let Some(headers) = headers {
             headers.check(method, &self)?;
         }
         let version = &self.meta().protocol_version;
         if version != PROTOCOL_VERSION {
-            return Err(unsupported(version));
+            return Err(unsupported_version_error(version));
         }
         Ok(self)
     }
 }
 
-/// Whether a legacy client may send this method before its session is open. On stdio that includes `ping`.
+/// Whether a legacy client may send this request before its session is open: `initialize`, and on stdio also `ping`.
 fn can_precede_session(method: &str, lifetime: Lifetime) -> bool {
     method == "initialize" || method == "ping" && lifetime == Lifetime::Process
 }
 
-fn unsupported(requested: &str) -> RpcError {
+fn unsupported_version_error(requested: &str) -> RpcError {
     RpcError::unsupported_version(requested, &[PROTOCOL_VERSION])
 }
 
-/// The revision that a request names, if it is not the supported one.
-fn other_version(params: Option<&RawValue>) -> Option<String> {
+/// The revision that a request names, unless it is the supported one.
+fn unsupported_version(params: Option<&RawValue>) -> Option<String> {
     #[derive(Deserialize)]
     struct Params {
         #[serde(rename = "_meta")]
-        meta: Versioned,
+        meta: VersionMeta,
     }
     #[derive(Deserialize)]
-    struct Versioned {
+    struct VersionMeta {
         #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
         version: String,
     }
@@ -282,8 +284,7 @@ impl Server {
             .await
     }
 
-    /// Checks the number of JSON values in a message, and counts a rejection. Every transport calls this before it parses a
-    /// message.
+    /// Checks the number of JSON values in a message. Every transport calls this before it parses a message.
     pub(crate) fn check_values(&self, message: &[u8]) -> Result<(), RpcError> {
         check_values(message, self.limits().json_values).map_err(|error| {
             let metrics = &self.0.services.metrics;
@@ -318,7 +319,7 @@ impl Server {
                 SessionContext::Closed(lifetime),
                 Ok(Incoming::Message(Message::Request { id, method, params })),
             ) if can_precede_session(&method, lifetime) && !is_modern(params) => {
-                return self.open_session(id, &method, params, &context, lifetime);
+                return self.accept_before_session(id, &method, params, &context, lifetime);
             }
             (_, message) => message,
         };
@@ -346,15 +347,15 @@ impl Server {
                 return rejected(id, "", rejection.error);
             }
         };
-        let request = match request.and_then(|request| request.checked(&method, context.headers)) {
-            Ok(request) => request.with_trace_of(context.http),
+        let request = match request.and_then(|request| request.validate(&method, context.headers)) {
+            Ok(request) => request.with_trace_from(context.http),
             Err(error) => return rejected(Some(id), &method, error),
         };
         let method = request.method();
         let span = request.open_span(id, &context);
         let dispatch = match self.fetch_token(&request, &context.caller) {
             None => self.dispatch(request, TokenSource::Request, context, &span),
-            Some(fetching) => match fetching.await {
+            Some(stored) => match stored.await {
                 Ok(token) => {
                     let request = request.with_token(token);
                     self.dispatch(request, TokenSource::Store, context, &span)
@@ -383,8 +384,8 @@ impl Server {
         MessageResponse::from_dispatch(self, id, method, dispatch, Some(exchange), span)
     }
 
-    /// Handles the first requests of a legacy client: `initialize`, and `ping` before it.
-    fn open_session<'a>(
+    /// Handles the requests of a legacy client before its session is open: `ping`, and `initialize`, which opens it.
+    fn accept_before_session<'a>(
         &self,
         id: Id<'a>,
         method: &str,
@@ -401,59 +402,60 @@ impl Server {
             wire_recorder::record_legacy(Revision::LATEST, method, &out);
             return Disposition::Response(MessageResponse::serialized(self, out));
         }
-        let ServerInner { legacy, auth, .. } = &*self.0;
-        let services = &self.0.services;
-        let checked = services.limits.calls.check(&caller.limit_key());
+        let ServerInner {
+            legacy,
+            auth,
+            services,
+            ..
+        } = &*self.0;
+        let within_limit = services.limits.calls.check(&caller.limit_key());
         let allowed = auth.allow(caller, &[]);
-        let (dispatch, exchange) = match (allowed, decode_initialize(params), checked) {
-            (Err(missing), ..) => (Dispatch::Forbidden(missing), None),
-            (_, Err(error), _) => (Dispatch::Invalid(error), None),
+        let mut exchange = None;
+        let dispatch = match (allowed, decode_initialize(params), within_limit) {
+            (Err(missing), ..) => Dispatch::Forbidden(missing),
+            (_, Err(error), _) => Dispatch::Invalid(error),
             (.., Err(reached)) => {
                 services.metrics.request_refused(Refusal::Busy);
-                (Dispatch::Busy(reached.into()), None)
+                Dispatch::Busy(reached.into())
             }
             (Ok(()), Ok(initialize), Ok(())) => {
                 services.metrics.non_call(NonCall::Initialize);
-                let (session, opened) = legacy.open(&initialize, &caller.principal, lifetime);
-                let reply = Dispatch::Reply(self.initialize(session.revision));
-                let exchange = LegacyExchange::new(legacy, &session, Some(opened));
-                (reply, Some(exchange))
+                let (session, id) = legacy.open_session(&initialize, &caller.principal, lifetime);
+                exchange = Some(LegacyExchange::new(legacy, &session, Some(id)));
+                Dispatch::Reply(self.initialize(session.revision))
             }
         };
-        MessageResponse::from_dispatch(
-            self,
-            Some(id),
-            NonCall::Initialize.name(),
-            dispatch,
-            exchange,
-            span,
-        )
+        let method = NonCall::Initialize.name();
+        MessageResponse::from_dispatch(self, Some(id), method, dispatch, exchange, span)
     }
 
     fn dispatch(
         &self,
         request: ParsedRequest<'_>,
         token: TokenSource,
-        Context {
-            caller,
-            headers,
-            can_relay,
-            ..
-        }: Context<'_>,
+        context: Context<'_>,
         span: &Span,
     ) -> Dispatch {
+        let caller = context.caller;
         if let Some(rejection) = self.reject_non_call(&request, &caller) {
             return rejection;
         }
-        let metrics = &self.0.services.metrics;
+        let ServerInner {
+            services,
+            catalog,
+            skills,
+            ..
+        } = &*self.0;
+        let metrics = &services.metrics;
+        let skill_cache = catalog.rules.caches.lists[Listing::Resources as usize];
         match request {
             ParsedRequest::Call(call) => self.0.rounds.begin(CallRequest {
                 call: &call,
                 token,
                 home: Home::Client,
                 caller,
-                can_relay,
-                headers: headers.map(Headers::all),
+                can_relay: context.can_relay,
+                headers: context.headers.map(Headers::all),
                 span: span.clone(),
             }),
             ParsedRequest::Discover(_) => {
@@ -462,28 +464,22 @@ impl Server {
             }
             ParsedRequest::List(listing, params) => {
                 metrics.non_call(NonCall::List(listing));
-                let cursor = params.cursor.as_deref();
-                match self.0.catalog.list(listing, cursor) {
-                    Ok(reply) => Dispatch::Reply(reply),
-                    Err(error) => Dispatch::Invalid(error),
-                }
+                let list = catalog.list(listing, params.cursor.as_deref());
+                list.map_or_else(Dispatch::Invalid, Dispatch::Reply)
             }
             ParsedRequest::ListSkills(params) => {
                 metrics.non_call(NonCall::ListSkills);
-                let (cursor, rules) = (params.cursor.as_deref(), &self.0.catalog.rules);
-                let cache = rules.caches.lists[Listing::Resources as usize];
-                let listed = self.0.skills.list(cursor, rules.page_size, cache);
-                listed.map_or_else(Dispatch::Invalid, Dispatch::Reply)
+                let (cursor, page_size) = (params.cursor.as_deref(), catalog.rules.page_size);
+                let list = skills.list(cursor, page_size, skill_cache);
+                list.map_or_else(Dispatch::Invalid, Dispatch::Reply)
             }
             ParsedRequest::GetSkill(params) => {
                 metrics.non_call(NonCall::GetSkill);
-                let cache = self.0.catalog.rules.caches.lists[Listing::Resources as usize];
-                let found = self.0.skills.get(&params.uri, cache);
-                found.map_or_else(Dispatch::from, Dispatch::Reply)
+                let skill = skills.get(&params.uri, skill_cache);
+                skill.map_or_else(Dispatch::from, Dispatch::Reply)
             }
             ParsedRequest::Complete(params) => {
-                let (auth, limits) = (&self.0.auth, &self.0.services.limits);
-                let pending = self.0.catalog.complete(params, caller, auth, limits);
+                let pending = catalog.complete(params, caller, &self.0.auth, &services.limits);
                 self.count_pending(NonCall::Complete, pending)
             }
             ParsedRequest::Listen(params) => {
@@ -500,23 +496,23 @@ impl Server {
         }
     }
 
-    /// The rejection of a request that is not a call: scopes are missing, or its caller has too many calls.
+    /// Rejects a request that is not a call if scopes are missing, or its caller is at the limit of calls.
     fn reject_non_call(&self, request: &ParsedRequest<'_>, caller: &Caller) -> Option<Dispatch> {
-        let ends_at_once = matches!(
+        let is_immediate = matches!(
             request,
             ParsedRequest::Discover(_)
                 | ParsedRequest::List(..)
                 | ParsedRequest::ListSkills(_)
                 | ParsedRequest::GetSkill(_)
         );
-        // Calls, completions and subscriptions check the server's scopes together with further ones.
-        if (ends_at_once || matches!(request, ParsedRequest::Task(_)))
+        // Calls, completions and subscriptions check the server's scopes later, together with those of their target.
+        if (is_immediate || matches!(request, ParsedRequest::Task(_)))
             && let Err(missing) = self.0.auth.allow(caller, &[])
         {
             return Some(Dispatch::Forbidden(missing));
         }
-        // Other requests hold a permit while they run. For these the check suffices.
-        if ends_at_once
+        // Immediate requests need no permit, because they never wait. The others hold one while they run.
+        if is_immediate
             && let Err(reached) = self.0.services.limits.calls.check(&caller.limit_key())
         {
             self.0.services.metrics.request_refused(Refusal::Busy);
@@ -525,7 +521,7 @@ impl Server {
         None
     }
 
-    /// Counts a request whose reply a future produces.
+    /// Counts a request whose reply is pending, or its rejection.
     fn count_pending(&self, method: NonCall, pending: Result<PendingReply, Dispatch>) -> Dispatch {
         let metrics = &self.0.services.metrics;
         match pending {
@@ -542,7 +538,7 @@ impl Server {
         }
     }
 
-    /// Fetches the token of a call from the store, if the call contains a reference to a stored token.
+    /// Fetches the token of a call from the store. `None` unless the call contains a reference to a stored token.
     fn fetch_token(&self, request: &ParsedRequest<'_>, caller: &Caller) -> Option<TokenFuture> {
         match request {
             ParsedRequest::Call(call) => self.0.tasks.as_ref()?.fetch(call, caller),

@@ -65,10 +65,12 @@ impl ServerBuilder {
     }
 }
 
+/// Translates the messages of a draft.
 #[derive(Clone, Debug)]
 struct DraftEndpoint {
     draft: Draft,
     server: Server,
+    /// Limits the number of clients that wait for a task.
     waiting: Arc<Limiter>,
 }
 
@@ -77,12 +79,11 @@ impl DraftEndpoint {
         let tasks = server.0.tasks.as_ref();
         let limits = tasks.map(|tasks| (tasks.options.waiting, tasks.options.waiting_each));
         let (limit, limit_each) = limits.unwrap_or_default();
-        let waiting = "clients waiting for a task";
         let has_authenticator = server.0.services.limits.has_authenticator;
         Self {
             draft,
             server,
-            waiting: Limiter::new(waiting, limit, limit_each)
+            waiting: Limiter::new("clients waiting for a task", limit, limit_each)
                 .reserve_for_principals(has_authenticator),
         }
     }
@@ -92,7 +93,7 @@ impl DraftEndpoint {
         self.draft.is_draft_specific(bytes) || self.shows_task_support(message)
     }
 
-    /// Handles a message outside of a session, or one that needs translation.
+    /// Handles a message that is outside of a session or needs translation.
     async fn accept<'a>(
         &self,
         bytes: &[u8],
@@ -107,12 +108,12 @@ impl DraftEndpoint {
             }
             _ => return self.translate(bytes, message, None, context).await,
         };
-        if is_rounded(id) {
+        if would_be_rounded(id) {
             let error = RpcError::invalid_request("id: a number must fit in 64 bits");
             return Disposition::Response(MessageResponse::rejected(&self.server, Some(id), error));
         }
         match params {
-            Some(params) => Disposition::Response(self.open(id, params, context).await),
+            Some(params) => Disposition::Response(self.open_session(id, params, context).await),
             None => self.translate(bytes, message, Some(id), context).await,
         }
     }
@@ -138,42 +139,47 @@ impl DraftEndpoint {
             }
             Err(rejection) => {
                 let id = rejection.id.as_deref().and_then(Id::from_raw);
-                return Disposition::Response(MessageResponse::rejected(
-                    &self.server,
-                    id,
-                    rejection.error,
-                ));
+                let response = MessageResponse::rejected(&self.server, id, rejection.error);
+                return Disposition::Response(response);
             }
         };
-        let mut response = match self
-            .handle_translated(&request, &exchange, context.caller)
-            .await
-        {
+        let translated = self.handle_translated(&request, &exchange, context.caller);
+        let mut response = match translated.await {
             Disposition::Response(response) => response,
             Disposition::Relay(_, relay) => return Disposition::Relay(id, relay),
         };
-        let adds_task_support = self.shows_task_support(message).then(|| self.clone());
+        let (this, is_tool_list) = (self.clone(), self.shows_task_support(message));
         response.translate(move |message| {
             let reply = exchange.write_reply(message)?;
-            Some(match &adds_task_support {
-                Some(endpoint) => endpoint.add_task_support(reply),
-                None => reply,
+            Some(match is_tool_list {
+                true => this.add_task_support(reply),
+                false => reply,
             })
         });
         Disposition::Response(response)
     }
 
-    /// Opens a session of 2025-11-25, whose handshake the drafts share.
-    async fn open(&self, id: Id<'_>, params: &RawValue, context: Context<'_>) -> MessageResponse {
+    /// Opens a session of 2025-11-25, because the drafts use the same `initialize`.
+    async fn open_session(
+        &self,
+        id: Id<'_>,
+        params: &RawValue,
+        context: Context<'_>,
+    ) -> MessageResponse {
         let mut params: Value = serde_json::from_str(params.get()).unwrap_or_default();
         params["protocolVersion"] = Revision::LATEST.as_str().into();
         let params = to_raw_value(&params).ok();
-        let method = "initialize".into();
-        let params = params.as_deref();
-        let message = Incoming::Message(Message::Request { id, method, params });
+        let message = Incoming::Message(Message::Request {
+            id,
+            method: "initialize".into(),
+            params: params.as_deref(),
+        });
         let mut response = self.server.handle_message(Ok(message), context).await;
         if self.has_tasks() {
-            response.translate(|reply| Some(add_tasks(reply).unwrap_or_else(|| reply.to_vec())));
+            response.translate(|reply| {
+                let with_tasks = add_tasks_capability(reply);
+                Some(with_tasks.unwrap_or_else(|| reply.to_vec()))
+            });
         }
         response
     }
@@ -182,7 +188,7 @@ impl DraftEndpoint {
         self.draft.has_tasks() && self.server.0.tasks.is_some()
     }
 
-    /// Whether a message requests the list of tools, in which the draft shows which tools support tasks.
+    /// Whether a message requests the list of tools, and the draft shows in it which tools support tasks.
     fn shows_task_support(&self, message: &ParsedMessage<'_>) -> bool {
         let is_list = matches!(message, Ok(Incoming::Message(Message::Request { method, .. })) if method == "tools/list");
         is_list && self.has_tasks()
@@ -221,13 +227,14 @@ impl Endpoint for DraftEndpoint {
 }
 
 /// Whether the translation would round this numeric id.
-fn is_rounded(id: Id<'_>) -> bool {
+fn would_be_rounded(id: Id<'_>) -> bool {
     let json = id.as_json();
     let written = serde_json::from_str::<Value>(json).map(|number| number.to_string());
     !json.starts_with('"') && written.ok().as_deref() != Some(json)
 }
 
-fn add_tasks(reply: &[u8]) -> Option<Vec<u8>> {
+/// Adds the capability `tasks` to a reply to `initialize`. `None` if the reply is an error.
+fn add_tasks_capability(reply: &[u8]) -> Option<Vec<u8>> {
     let mut reply: Value = serde_json::from_slice(reply).ok()?;
     let capabilities = reply.pointer_mut("/result/capabilities")?.as_object_mut()?;
     capabilities.insert("tasks".to_owned(), json!(TasksCapability::default()));

@@ -35,6 +35,7 @@ impl<T> Deref for State<T> {
     }
 }
 
+/// The application state by type.
 #[derive(Clone, Default)]
 pub(crate) struct StateMap(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 

@@ -1,4 +1,4 @@
-//! Sealed handles: texts that name the instance which keeps state for a caller.
+//! Sealed handles: text that names the instance which keeps state for a caller.
 
 use crate::relay::Holder;
 use crate::server::Server;
@@ -46,7 +46,7 @@ pub(crate) struct OpenedHandle {
 }
 
 impl Services {
-    /// Opens a handle of this principal. The caller gets the same error for every reason.
+    /// Opens a handle of this principal. The reason of a failure is logged, but not part of the error.
     pub(crate) fn open_handle(
         &self,
         principal: &Principal,
@@ -95,8 +95,8 @@ impl Server {
     /// contains the advertised URL of this instance and the payload, which clients cannot read. A tool that is registered with
     /// [`pin_by_handle`](crate::Tool::pin_by_handle) runs on the instance that its handle names.
     ///
-    /// Only this principal can use the handle, for this time. All anonymous callers are one principal, so a handle of theirs is
-    /// valid for everyone who has it.
+    /// Only this principal can use the handle, until it expires after `ttl`. All anonymous callers are one principal: each of
+    /// them can use a handle that was sealed for another.
     ///
     /// ```
     /// use refrain::prelude::*;
@@ -107,14 +107,14 @@ impl Server {
     ///
     /// /// Opens a browser and returns its session.
     /// async fn open(cx: Cx, server: State<Server>) -> Result<String> {
-    ///     let number = "17"; // The key of the browser in the memory of this instance.
-    ///     Ok(server.seal_handle(cx.principal(), number, Duration::from_secs(3600))?)
+    ///     let browser = "17"; // The key of the browser in the memory of this instance.
+    ///     Ok(server.seal_handle(cx.principal(), browser, Duration::from_secs(3600))?)
     /// }
     ///
     /// /// Runs on the instance that has the browser.
     /// async fn close(cx: Cx, server: State<Server>, page: Page) -> Result<String> {
-    ///     let number = server.open_handle(cx.principal(), &page.session)?;
-    ///     Ok(format!("closed {number}"))
+    ///     let browser = server.open_handle(cx.principal(), &page.session)?;
+    ///     Ok(format!("closed {browser}"))
     /// }
     ///
     /// let server = Server::builder("browser", "1.0")

@@ -28,7 +28,7 @@ pub use headers::AllowedHosts;
 use headers::ContentEncoding;
 pub(crate) use headers::Headers;
 use idle::{ActiveRequest, Activity};
-pub(crate) use legacy::{LAST_EVENT, SESSION};
+pub(crate) use legacy::{LAST_EVENT_ID, SESSION_ID};
 pub use listener::Listener;
 pub use metadata::MetadataService;
 pub use serve::serve;
@@ -66,7 +66,7 @@ use std::time::Duration;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
-const ROUND: HeaderName = HeaderName::from_static("refrain-round");
+const ROUND_STATS: HeaderName = HeaderName::from_static("refrain-round");
 
 /// An error response, boxed because it is large.
 type BoxedResponse = Box<Response<Body>>;
@@ -107,7 +107,7 @@ impl HttpService {
         self.handle_with(request, None, self).await
     }
 
-    /// Handles one request with this responder, and records the activity of its connection.
+    /// Handles one request. `activity`: the request is counted as in flight on this connection.
     pub(crate) async fn handle_with<B>(
         &self,
         request: http::Request<B>,
@@ -126,8 +126,8 @@ impl HttpService {
         let mut response = match self.hosts.preflight(&parts.method, &headers) {
             Some(response) => response,
             None => {
-                let handling = self.handle_parts(&parts, &headers, body, activity, responder);
-                handling.await
+                self.authenticate_and_respond(&parts, &headers, body, activity, responder)
+                    .await
             }
         };
         self.hosts.add_cors_headers(headers.origin(), &mut response);
@@ -135,7 +135,7 @@ impl HttpService {
         response
     }
 
-    async fn handle_parts<B>(
+    async fn authenticate_and_respond<B>(
         &self,
         parts: &Parts,
         headers: &Headers<'_>,
@@ -147,16 +147,15 @@ impl HttpService {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        let claims = headers
-            .relay()
-            .map(|header| self.authenticate_relay(header));
-        let claims = match claims.transpose() {
-            Ok(claims) => claims,
-            Err(response) => return *response,
+        let header = headers.relay();
+        let claims = match header.map(|header| self.authenticate_relay(header)) {
+            None => None,
+            Some(Ok(claims)) => Some(claims),
+            Some(Err(response)) => return *response,
         };
         let relayed = claims.is_some();
-        let receiving = self.receive(parts, headers, body, claims, activity.map(|it| &**it));
-        let mut response = match receiving.await {
+        let connection = activity.map(Arc::as_ref);
+        let mut response = match self.receive(parts, headers, body, claims, connection).await {
             Err(response) => *response,
             Ok((mut body, caller)) => {
                 let parse_permit = body.parse_permit.take();
@@ -165,11 +164,11 @@ impl HttpService {
                 let active = ActiveRequest::new(activity);
                 let mut response = match parts.method {
                     Method::POST => {
-                        let responding = responder.respond(headers, bytes, caller, relayed);
+                        let future = responder.respond(headers, bytes, caller, relayed);
                         match parse_permit {
-                            None => responding.await,
+                            None => future.await,
                             Some(permit) => {
-                                Box::pin(FairQueue::run_until_pending(permit, responding)).await
+                                Box::pin(FairQueue::run_until_pending(permit, future)).await
                             }
                         }
                     }
@@ -189,13 +188,15 @@ impl HttpService {
         response
     }
 
+    /// Checks host, origin, method and content type. Returns the encoding of the body.
     fn check_head(
         &self,
         parts: &Parts,
         headers: &Headers<'_>,
         relayed: bool,
     ) -> Result<ContentEncoding, BoxedResponse> {
-        // A relayed request uses the advertised URL. Its sealed header proves that it is not from a web page.
+        // The host of a relayed request is the address of this instance. Its sealed header proves that it is not from a
+        // web page.
         if !relayed && let Err(reason) = self.hosts.check(headers, &parts.uri) {
             limited_event!(WARN, %reason, "request rejected");
             return Err(self.reject(Refusal::Host, StatusCode::FORBIDDEN, reason.to_string()));
@@ -214,30 +215,26 @@ impl HttpService {
             response.headers_mut().insert(ALLOW, post);
             return Err(response);
         }
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         if !headers.is_json() {
-            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            let sent = headers.content_type();
-            let reason = format!("Content-Type must be application/json, not {sent:?}");
+            let content_type = headers.content_type();
+            let reason = format!("Content-Type must be application/json, not {content_type:?}");
             return Err(self.reject(Refusal::MediaType, status, reason));
         }
         headers.content_encoding().map_err(|name| {
-            let (status, accepted) = (
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                ContentEncoding::ACCEPTED,
-            );
-            let names = accepted.replace(", ", " or ");
-            let reason = format!("Content-Encoding {name:?} is not supported: use {names}");
+            let supported = ContentEncoding::SUPPORTED.replace(", ", " or ");
+            let reason = format!("Content-Encoding {name:?} is not supported: use {supported}");
             let mut response = self.reject(Refusal::MediaType, status, reason);
-            let accepted = HeaderValue::from_static(accepted);
-            response.headers_mut().insert(ACCEPT_ENCODING, accepted);
+            let supported = HeaderValue::from_static(ContentEncoding::SUPPORTED);
+            response.headers_mut().insert(ACCEPT_ENCODING, supported);
             response
         })
     }
 
     /// Sends a response as one JSON object, or as a stream of events if it has more messages than the reply.
     ///
-    /// `headers` are the headers of the request. If the client accepts streams, a slow response becomes a stream, because
-    /// proxies close silent connections.
+    /// A slow response becomes a stream if the `headers` of the request accept one, because proxies close silent
+    /// connections.
     pub(crate) async fn respond_with(
         &self,
         mut response: crate::MessageResponse,
@@ -258,21 +255,8 @@ impl HttpService {
         event_stream(EventSource::Response(first, response), keep_alive)
     }
 
-    /// Responds to a request that no other instance can run, as if it had been relayed to this one.
-    async fn respond_here(
-        &self,
-        headers: &Headers<'_>,
-        bytes: &[u8],
-        caller: Caller,
-    ) -> Response<Body> {
-        let sessions = SessionContext::Closed(Lifetime::Limited);
-        let context = crate::Context::new(caller, sessions, false).with_headers(headers);
-        let message = read(bytes, false);
-        let response = self.server.handle_message(message, context).await;
-        self.respond_with(response, Some(headers)).await
-    }
-
-    /// The first message of a response. `None` if it takes longer than `keep_alive` and the client accepts streams.
+    /// The first message of a response; `Some(None)` if the request needs no reply. `None` if the message takes longer than
+    /// `keep_alive` and the client accepts streams.
     async fn first_message(
         &self,
         response: &mut crate::MessageResponse,
@@ -299,9 +283,9 @@ impl HttpService {
         let status = match response.status() {
             Status::Accepted => StatusCode::ACCEPTED,
             Status::Replied => StatusCode::OK,
-            Status::Rejected(code) => status(*code),
+            Status::Rejected(code) => http_status(*code),
             Status::Forbidden(scopes) => {
-                headers.insert(WWW_AUTHENTICATE, self.challenge(scopes));
+                headers.insert(WWW_AUTHENTICATE, self.scope_challenge(scopes));
                 StatusCode::FORBIDDEN
             }
             Status::Busy(time) => {
@@ -312,18 +296,19 @@ impl HttpService {
         if let Some(id) = response.session_id()
             && let Ok(id) = HeaderValue::try_from(id)
         {
-            headers.insert(SESSION, id);
+            headers.insert(SESSION_ID, id);
         }
         if let Some(instance) = &self.server.0.instance
             && let Some(value) = round_header(instance, response)
         {
-            headers.insert(ROUND, value);
+            headers.insert(ROUND_STATS, value);
         }
         *out.status_mut() = status;
         out
     }
 }
 
+/// Responds to the POST requests of an endpoint: of the ratified revision, or of a draft.
 pub(crate) trait Responder: Sync {
     fn respond(
         &self,
@@ -345,9 +330,8 @@ impl Responder for HttpService {
         let in_session = headers.has_session();
         let message = read(bytes, in_session);
         if in_session && belongs_to_session(&message) {
-            let responding =
-                self.respond_in_session(headers.all(), message, bytes, caller, relayed);
-            return Box::pin(responding).await;
+            let response = self.respond_in_session(headers.all(), message, bytes, caller, relayed);
+            return Box::pin(response).await;
         }
         if !in_session && let Some(response) = self.reject_without_session(headers.all(), &message)
         {
@@ -358,28 +342,35 @@ impl Responder for HttpService {
         match self.server.accept(message, context).await {
             Disposition::Response(response) => self.respond_with(response, Some(headers)).await,
             Disposition::Relay(id, relay) => {
-                let relaying = Box::pin(self.relay_call(id, relay, headers.all(), bytes, relayed));
-                match relaying.await {
+                let response = self.relay_call(id, relay, headers.all(), bytes, relayed);
+                match Box::pin(response).await {
                     Ok(response) => response,
-                    Err(caller) => Box::pin(self.respond_here(headers, bytes, caller)).await,
+                    Err(caller) => {
+                        let context = crate::Context::new(caller, sessions, false);
+                        let message = read(bytes, false);
+                        let context = context.with_headers(headers);
+                        let response = Box::pin(self.server.handle_message(message, context)).await;
+                        Box::pin(self.respond_with(response, Some(headers))).await
+                    }
                 }
             }
         }
     }
 }
 
-/// A response whose content type `finish_headers` sets.
+/// A JSON response. `finish_headers` sets its content type.
 fn json(bytes: Bytes) -> Response<Body> {
     Response::new(Body::json(bytes))
 }
 
-/// Sets the content type, and moves the headers into the map of the request. hyper uses the map of a response for the next
-/// request, so a connection usually needs one map. Large maps are dropped, because idle connections would keep them.
-fn finish_headers(response: &mut Response<Body>, mut map: HeaderMap) {
-    const MAX_KEPT: usize = 24;
-    if map.capacity() <= MAX_KEPT {
-        map.clear();
-        let headers = std::mem::replace(response.headers_mut(), map);
+/// Sets the content type, and reuses the header map of the request for the response. hyper reuses the map of the response for
+/// the next request, so a connection usually allocates one map. Large maps are dropped, because idle connections would keep
+/// them.
+fn finish_headers(response: &mut Response<Body>, mut request_headers: HeaderMap) {
+    const MAX_REUSED_CAPACITY: usize = 24;
+    if request_headers.capacity() <= MAX_REUSED_CAPACITY {
+        request_headers.clear();
+        let headers = std::mem::replace(response.headers_mut(), request_headers);
         if !headers.is_empty() {
             response.headers_mut().extend(headers);
         }
@@ -393,7 +384,7 @@ fn event_stream(source: EventSource, keep_alive: Duration) -> Response<Body> {
     let mut response = Response::new(Body::events(source, keep_alive));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, EVENTS);
-    // A proxy that compresses may hold back the end of an event.
+    // A proxy that compresses or buffers (nginx: `X-Accel-Buffering`) may hold back the end of an event.
     let cache = HeaderValue::from_static("no-cache, no-transform");
     headers.insert(CACHE_CONTROL, cache);
     let no = HeaderValue::from_static("no");
@@ -407,7 +398,7 @@ fn empty(status: StatusCode) -> Response<Body> {
     response
 }
 
-fn status(code: ErrorCode) -> StatusCode {
+fn http_status(code: ErrorCode) -> StatusCode {
     StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::BAD_REQUEST)
 }
 

@@ -1,4 +1,4 @@
-//! Legacy sessions: opened by `initialize`, with asks as server requests during a call.
+//! Legacy sessions. A client opens a session with `initialize`. The server sends asks as requests during a call.
 //!
 //! The holder of a session is the instance that opened it. The session id is a sealed token with the revision, the
 //! client's capabilities and the holder. The holder keeps all other state in memory. Other instances relay to the holder.
@@ -12,7 +12,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `session` | sessions and their ids |
-//! | `state` | log level and subscriptions of sessions, ended sessions |
+//! | `state` | log levels and subscriptions of sessions; ended sessions |
 //! | `request` | handling of messages |
 //! | `exchange` | a request in flight: its messages and open asks |
 //! | `open_calls` | calls and open asks of this instance |
@@ -50,6 +50,7 @@ use state::SessionStates;
 use std::sync::Arc;
 use streams::Streams;
 
+/// The sessions of legacy clients that this instance serves.
 pub(crate) struct LegacySessions {
     catalog: Arc<Catalog>,
     auth: Arc<Auth>,
@@ -58,7 +59,7 @@ pub(crate) struct LegacySessions {
     relay: Arc<Relay>,
     services: Services,
     states: Mutex<SessionStates>,
-    open: Mutex<OpenCalls>,
+    open_calls: Mutex<OpenCalls>,
     streams: Streams,
 }
 
@@ -74,7 +75,7 @@ impl LegacySessions {
         Arc::new(Self {
             streams: Streams::new(relay.own.id(), &services.limits),
             states: Mutex::new(SessionStates::new(&services.limits)),
-            open: Mutex::default(),
+            open_calls: Mutex::default(),
             catalog,
             auth,
             rounds,

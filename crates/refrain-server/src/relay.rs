@@ -23,7 +23,7 @@ pub(crate) use stream::{LastEvent, RelayBody, RelayStream, is_stream};
 use crate::auth::Caller;
 use crate::builder::BuildError;
 use crate::dispatch::Dispatch;
-use crate::http::{LAST_EVENT, SESSION};
+use crate::http::{LAST_EVENT_ID, SESSION_ID};
 use crate::limits::Permit;
 use crate::retry::Backoff;
 use crate::services::{Services, open_text, seal_text};
@@ -43,15 +43,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Span;
 
+/// The request header with the sealed [`RelayClaims`].
 const RELAY: HeaderName = HeaderName::from_static("refrain-relay");
 /// The response header that names the instance that handled a relayed request.
 const INSTANCE: HeaderName = HeaderName::from_static("refrain-instance");
-/// Maximum number of probes of a holder that accepts connections and closes them.
-const PROBES: usize = 6;
+/// Maximum number of probes of a receiver that accepts connections and closes them.
+const MAX_PROBES: usize = 6;
 /// The wait after the first failed probe.
-const PROBE_WAIT: Duration = Duration::from_millis(10);
+const FIRST_PROBE_WAIT: Duration = Duration::from_millis(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Added to the round time or the keep-alive interval of a stream, whichever is longer.
+/// The response timeout is the round time or the keep-alive interval, whichever is longer, plus this margin.
 const RESPONSE_MARGIN: Duration = Duration::from_secs(30);
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 /// After a failed connection attempt that took longer than this, the instance counts as unreachable.
@@ -59,8 +60,8 @@ const SLOW_FAILURE: Duration = Duration::from_millis(200);
 /// How long an unreachable instance is not tried again.
 const UNREACHABLE_TIME: Duration = Duration::from_secs(5);
 const MAX_UNREACHABLE: usize = 1024;
-/// The headers forwarded to the holder, besides `Mcp-Param-…`. Other headers may contain secrets. The sealed header names
-/// the caller.
+/// The headers that are forwarded, besides those that start with `Mcp-Param-`. Other headers may contain secrets. Credentials
+/// are not needed, because the sealed header names the caller.
 const FORWARDED_HEADERS: [HeaderName; 8] = [
     CONTENT_TYPE,
     ACCEPT,
@@ -72,20 +73,22 @@ const FORWARDED_HEADERS: [HeaderName; 8] = [
     HeaderName::from_static("baggage"),
 ];
 
+/// Sends and authenticates relayed requests.
 pub(crate) struct Relay {
-    /// This process.
+    /// This instance.
     pub(crate) own: Holder,
     services: Services,
     client: OnceLock<HttpClient>,
-    /// The longest time without data from a holder.
+    /// The maximum time without data from a receiver.
     response_timeout: Duration,
     /// Unreachable instances by name, and when to try them again.
     unreachable: Mutex<HashMap<String, Instant>>,
     peers: Peers,
 }
 
+/// A request that must be relayed.
 pub(crate) struct PendingRelay {
-    /// The permit of a call.
+    /// The permit for calls in flight, if the request is a call.
     pub(crate) permit: Option<Permit>,
     pub(crate) to: RelayDestination,
     pub(crate) purpose: RelayPurpose,
@@ -98,9 +101,9 @@ pub(crate) struct PendingRelay {
 pub(crate) enum RelayPurpose {
     /// The request belongs to a live call or a legacy session.
     Held,
-    /// The request has a handle. If the receiver is gone, so is the state.
+    /// The call is pinned by a handle. If the receiver is gone, the state behind the handle is lost.
     Handle,
-    /// The call is pinned to its caller. If the receiver is gone, these peers are tried, and then this instance.
+    /// The call is pinned by its caller. If the receiver is gone, these peers are tried, and then this instance.
     Caller(Vec<Arc<str>>),
 }
 
@@ -123,7 +126,7 @@ pub(crate) struct RelayRequest<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a [u8],
     pub(crate) caller: &'a Caller,
-    /// Whether it belongs to a legacy session, whose headers are forwarded as well.
+    /// Whether the request belongs to a legacy session. If so, the headers of the session are forwarded, too.
     pub(crate) legacy: bool,
 }
 
@@ -150,14 +153,14 @@ pub(crate) enum RelayError {
 }
 
 impl RelayError {
-    fn of(error: HttpError) -> Self {
+    fn from_http(error: HttpError) -> Self {
         match error {
             HttpError::Connect(_) => Self::Connect(error),
             _ => Self::Exchange(error),
         }
     }
 
-    /// Whether the holder is gone. If so, it did not process the request.
+    /// Whether the receiver is gone. If so, it did not process the request.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(
             self,
@@ -191,12 +194,12 @@ impl Relay {
         holder.instance == self.own.instance
     }
 
-    /// Whether requests can be relayed to this holder. Not if it is this process, or an earlier process at the same URL.
+    /// Whether requests can be relayed to this holder: not to this process, nor to an earlier process at the same URL.
     pub(crate) fn can_reach(&self, holder: &Holder) -> bool {
         holder.url.is_some() && holder.url != self.own.url && !self.is_own(holder)
     }
 
-    /// The peers that come before this instance for the caller, the first one first.
+    /// The peers that come before this instance in the order for the caller.
     pub(crate) fn peers_before_own(&self, caller: &Principal) -> Vec<Arc<str>> {
         self.peers.before(self.own.url.as_ref(), caller)
     }
@@ -210,15 +213,15 @@ impl Relay {
         if self.is_unreachable(to) {
             return Err(RelayError::RecentlyUnreachable);
         }
-        let began = Instant::now();
-        let sent = self.try_send(self.client(), to, request).await;
-        // A refused connection fails fast, and the instance may be back soon.
-        if let Err(RelayError::Connect(_)) = &sent
-            && began.elapsed() >= SLOW_FAILURE
+        let started = Instant::now();
+        let result = self.try_send(self.client(), to, request).await;
+        // A refused connection fails fast, so the instance may be tried again at once.
+        if let Err(RelayError::Connect(_)) = &result
+            && started.elapsed() >= SLOW_FAILURE
         {
             self.mark_unreachable(to);
         }
-        sent
+        result
     }
 
     async fn try_send(
@@ -227,10 +230,10 @@ impl Relay {
         to: &RelayDestination,
         request: &RelayRequest<'_>,
     ) -> Result<(Response<()>, RelayBody), RelayError> {
-        let sent = client.send(self.build_request(to, request)?);
-        let sent = within(self.response_timeout, sent).await;
-        let response = sent.ok_or(RelayError::Timeout)?.map_err(RelayError::of)?;
-        let (head, body) = response.into_parts();
+        let response = client.send(self.build_request(to, request)?);
+        let response = within(self.response_timeout, response).await;
+        let response = response.ok_or(RelayError::Timeout)?;
+        let (head, body) = response.map_err(RelayError::from_http)?.into_parts();
         if !to.is_sender(head.headers.get(INSTANCE)) {
             return Err(match head.status {
                 // From a proxy that cannot reach the instance.
@@ -254,14 +257,14 @@ impl Relay {
 
     /// Probes whether the process of this receiver is gone.
     pub(crate) async fn is_gone(&self, receiver: &RelayDestination) -> bool {
-        // Without the pool: its connections may seem open although the process ended.
+        // A new client, because pooled connections may seem open although the process ended.
         let client = self.new_client();
-        let mut backoff = Backoff::new(PROBE_WAIT, PROBE_WAIT * 8);
-        for _ in 0..PROBES {
+        let mut backoff = Backoff::new(FIRST_PROBE_WAIT, FIRST_PROBE_WAIT * 8);
+        for _ in 0..MAX_PROBES {
             match self.probe(&client, receiver).await {
                 // An ending process may accept a connection and then close it.
                 Err(RelayError::Exchange(_)) => backoff.wait().await,
-                probed => return probed.is_err_and(|error| error.is_gone()),
+                result => return result.is_err_and(|error| error.is_gone()),
             }
         }
         false
@@ -294,18 +297,18 @@ impl Relay {
             .method(Method::clone(method))
             .uri(receiver.url())
             .body(Full::new(body.to_vec().into()))?;
-        let to = relayed.headers_mut();
+        let forwarded = relayed.headers_mut();
         for (name, value) in *headers {
-            let of_session = name == SESSION || name == LAST_EVENT;
+            let is_of_session = name == SESSION_ID || name == LAST_EVENT_ID;
             if FORWARDED_HEADERS.contains(name)
                 || ParamHeaders::is_name(name.as_str())
-                || (of_session && request.legacy)
+                || (is_of_session && request.legacy)
             {
-                to.append(name.clone(), value.clone());
+                forwarded.append(name.clone(), value.clone());
             }
         }
-        let claims = RelayClaims::new(receiver, request, to, &*self.services.source);
-        to.insert(RELAY, self.seal(&claims));
+        let claims = RelayClaims::new(receiver, request, forwarded, &*self.services.source);
+        forwarded.insert(RELAY, self.seal(&claims));
         Ok(relayed)
     }
 
@@ -321,6 +324,7 @@ impl Relay {
         [b"relay ", audience.as_bytes()].concat()
     }
 
+    /// Opens the sealed header of a relayed request, which must be for this instance.
     pub(crate) fn accept(&self, header: &HeaderValue) -> Result<RelayClaims, RelayAuthError> {
         let opened = open_text(&self.services.sealer, &self.binding(), header)?;
         let claims: RelayClaims =

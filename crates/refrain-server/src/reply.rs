@@ -52,10 +52,10 @@ pub trait IntoReply<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Json<T>(pub T);
 
-/// A result from another server, as a JSON object. All members are sent unchanged, known or not; the members that belong to
-/// the exchange with this server's client are replaced: `resultType`, `inputRequests`, `requestState`, and the server's name
-/// in `_meta`. The result of a resource without `ttlMs` and `cacheScope` gets those of the registered resource. Legacy clients
-/// get the members that their revision has.
+/// A result from another server, as a JSON object. All members, known or not, are sent unchanged, except those that this
+/// server sets itself: `resultType`, `inputRequests`, `requestState`, and the server's name in `_meta`. The result of a
+/// resource without `ttlMs` and `cacheScope` gets those of the registered resource. Legacy clients get only the members that
+/// their revision defines.
 ///
 /// ```
 /// use refrain::prelude::*;
@@ -93,8 +93,8 @@ impl<K, R: IntoReply<K>> IntoReply<K> for Reply<R> {
     }
 }
 
-fn complete(members: &impl Serialize, meta: Option<&Map<String, Value>>) -> Result<Outcome> {
-    let body = ResultBody::from_members(members).map_err(Error::internal)?;
+fn complete(result: &impl Serialize, meta: Option<&Map<String, Value>>) -> Result<Outcome> {
+    let body = ResultBody::from_members(result).map_err(Error::internal)?;
     let body = match meta {
         Some(meta) => body.with_meta(meta).map_err(Error::internal)?,
         None => body,
@@ -171,7 +171,7 @@ impl<T: Serialize + JsonSchema> IntoReply<ToolCall> for Json<T> {
     fn output_schema() -> Option<Value> {
         let mut generator = schema_settings().for_serialize().into_generator();
         let schema = generator.root_schema_for::<T>().to_value();
-        // A schema that accepts everything is omitted.
+        // A schema without constraints is omitted.
         schema
             .as_object()
             .is_some_and(|schema| schema.keys().any(|key| key != "$schema" && key != "title"))

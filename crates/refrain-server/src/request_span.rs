@@ -21,10 +21,10 @@ use serde_json::value::RawValue;
 use tracing::field::{Empty, display};
 use tracing::{Level, Span};
 
-/// The method name of requests whose method is unknown. Clients choose those names, and there may be any number.
-const OTHER: &str = "_OTHER";
+/// The method name in spans of unknown methods. Clients choose those names, so their number is not limited.
+const OTHER_METHOD: &str = "_OTHER";
 
-/// A request, as far as its span needs it.
+/// The properties of a request that its span records.
 struct SpanRequest<'a> {
     id: Option<Id<'a>>,
     method: &'static str,
@@ -34,11 +34,11 @@ struct SpanRequest<'a> {
 
 impl<'a> ParsedRequest<'a> {
     /// Takes the trace context from the HTTP headers if `_meta` has none.
-    pub(crate) fn with_trace_of(mut self, headers: Option<&HeaderMap>) -> Self {
+    pub(crate) fn with_trace_from(mut self, headers: Option<&HeaderMap>) -> Self {
         let has_trace = |trace: &TraceContext<'_>| trace.parent.is_some();
         if let Some(headers) = headers
             && !self.meta().trace.as_deref().is_some_and(has_trace)
-            && let Some(trace) = from_headers(headers)
+            && let Some(trace) = trace_from_headers(headers)
         {
             self.meta_mut().trace = Some(trace);
         }
@@ -66,7 +66,7 @@ impl<'a> ParsedRequest<'a> {
             version: &meta.protocol_version,
             trace: meta.trace.as_deref(),
         };
-        open(&request, context)
+        open_request(&request, context)
     }
 }
 
@@ -81,14 +81,14 @@ pub(crate) fn legacy_span(
         return Span::none();
     }
     let trace = read_trace(params);
-    let trace = trace.or_else(|| from_headers(context.http?));
+    let trace = trace.or_else(|| trace_from_headers(context.http?));
     let request = SpanRequest {
         id: Some(id),
         method: known_method(method),
         version: "",
         trace: trace.as_deref(),
     };
-    open(&request, context)
+    open_request(&request, context)
 }
 
 /// Opens the span of a rejected request: malformed, or with wrong headers or an unsupported revision.
@@ -99,18 +99,18 @@ pub(crate) fn rejected_span(id: Option<Id<'_>>, method: &str, context: &Context<
         version: "",
         trace: None,
     };
-    open(&request, context)
+    open_request(&request, context)
 }
 
 /// The method for the span of a legacy or rejected request: `_OTHER` if this server does not know it.
 fn known_method(method: &str) -> &'static str {
     let call = CallKind::from_method(method).map(CallKind::method);
     call.or_else(|| NonCall::of(method).map(Label::name))
-        .unwrap_or(OTHER)
+        .unwrap_or(OTHER_METHOD)
 }
 
-/// Opens the span of a request. [`set_target`] and [`set_flow`] complete that of a call.
-fn open(request: &SpanRequest<'_>, context: &Context<'_>) -> Span {
+/// Opens the span of a request. If it is a call, [`set_target`] and [`set_flow`] add further fields.
+fn open_request(request: &SpanRequest<'_>, context: &Context<'_>) -> Span {
     let span = tracing::debug_span!(
         "request",
         otel.name = request.method,
@@ -119,7 +119,7 @@ fn open(request: &SpanRequest<'_>, context: &Context<'_>) -> Span {
         otel.status_description = Empty,
         mcp.method.name = request.method,
         mcp.protocol.version = version(request, context),
-        mcp.session.id = session(context),
+        mcp.session.id = session_key(context),
         mcp.resource.uri = Empty,
         gen_ai.operation.name = Empty,
         gen_ai.tool.name = Empty,
@@ -176,8 +176,8 @@ fn version<'a>(request: &SpanRequest<'a>, context: &Context<'a>) -> Option<&'a s
     }
 }
 
-/// The key of a legacy session. Its id is a secret.
-fn session<'a>(context: &Context<'a>) -> Option<&'a str> {
+/// The key of a legacy session, because its id is a secret.
+fn session_key<'a>(context: &Context<'a>) -> Option<&'a str> {
     match context.sessions {
         SessionContext::Open(session) => Some(&session.key),
         _ => None,
@@ -201,14 +201,14 @@ fn traceparent(headers: &HeaderMap) -> Option<Traceparent> {
 }
 
 /// The trace context in HTTP headers, for requests without one in `_meta`.
-pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Box<TraceContext<'static>>> {
+pub(crate) fn trace_from_headers(headers: &HeaderMap) -> Option<Box<TraceContext<'static>>> {
     let parent = traceparent(headers)?;
     let text = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
     let context = TraceContext::new(parent, text("tracestate"), text("baggage"));
     Some(Box::new(context))
 }
 
-/// Completes the span of a round. `uri` is the registered URI: the one in the request may contain arguments.
+/// Adds the flow to the span of a round. `uri` is the registered URI, because the one in the request may contain arguments.
 pub(crate) fn set_flow(span: &Span, start: &mut Start, uri: Option<&str>, home: &'static str) {
     if span.is_disabled() {
         return;
@@ -222,7 +222,7 @@ pub(crate) fn set_flow(span: &Span, start: &mut Start, uri: Option<&str>, home: 
     }
     let trace = start.trace();
     let parent = trace.parent();
-    // Without a trace, an exported span starts one, so that the sampler decides.
+    // The parent of a generated trace does not exist: the exported span starts a trace, so that the sampler decides.
     if !trace.is_generated() {
         otel::set_parent(span, parent, trace.tracestate());
     }
@@ -238,7 +238,7 @@ pub(crate) fn set_flow(span: &Span, start: &mut Start, uri: Option<&str>, home: 
     record_ids(span, trace);
 }
 
-/// Records the ids of the span for log lines, and passes an exported span on to the handler.
+/// Records the ids of the span for log lines. If the span is exported, it becomes the parent of the handler's spans.
 fn record_ids(span: &Span, trace: &mut Trace) {
     if let Some(exported) = otel::context(span).and_then(|context| context.parent) {
         trace.set_exported(exported);
@@ -300,7 +300,8 @@ pub(crate) fn open_task(
     span
 }
 
-/// Opens the span of a live call, from a request or an answer until the handler waits for an answer.
+/// Opens the span of one run of a live call: from a request or an answer until the handler waits for an answer. `first` is
+/// the span of the call's first request.
 pub(crate) fn open_live(flow: FlowId, target: &str, first: Option<Traceparent>) -> Span {
     let span = tracing::debug_span!(
         parent: None,

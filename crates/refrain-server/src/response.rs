@@ -23,7 +23,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tracing::Span;
 
-/// When a client should retry after a limit was reached.
+/// The time after which a client should retry when a limit is reached.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The kind of an outgoing message.
@@ -37,7 +37,7 @@ pub enum MessageKind {
     Reply,
 }
 
-/// How a message was handled. Each maps to an HTTP status code.
+/// How a message was handled. Each variant maps to an HTTP status code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The message needs no reply.
@@ -68,15 +68,16 @@ pub struct MessageResponse {
     legacy: Option<Box<LegacyExchange>>,
     /// The span of the request, until its reply is written.
     span: Span,
-    /// The start of a request that is not a call, until its reply is written.
+    /// The method and start of a request that is not a call, until its reply is written.
     started: Option<(NonCall, Instant)>,
 }
 
 /// Translates outgoing messages. `None` drops the message.
 type Translate = dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync;
 
+/// The source of the messages that are not yet queued.
 enum Work {
-    /// Completed. Keeps the round for its statistics.
+    /// No message follows. The round of a call is kept for its statistics.
     Done(Option<Box<Round>>),
     Reply(Reply),
     /// A future produces the reply.
@@ -97,17 +98,19 @@ impl std::fmt::Debug for MessageResponse {
     }
 }
 
+/// A response to send, or a request to relay.
 #[expect(
     clippy::large_enum_variant,
     reason = "the large variant is the common one; boxing it costs an allocation per request"
 )]
 pub(crate) enum Disposition<'a> {
     Response(MessageResponse),
+    /// The id of the request, and its destination.
     Relay(Option<Id<'a>>, Box<PendingRelay>),
 }
 
 impl Disposition<'_> {
-    /// The response if the transport cannot relay: an error instead of the relay.
+    /// The response of a transport that cannot relay: an error for a request to relay.
     pub(crate) fn without_relay(self, server: &Server) -> MessageResponse {
         match self {
             Self::Response(response) => response,
@@ -222,6 +225,7 @@ impl MessageResponse {
         Disposition::Response(response)
     }
 
+    /// The response with an already serialized reply.
     pub(crate) fn serialized(server: &Server, reply: Vec<u8>) -> Self {
         let mut response = Self::new(server, None, "", Work::Done(None));
         response.queue.push_back((MessageKind::Reply, reply));
@@ -318,28 +322,35 @@ impl MessageResponse {
                     Some(reply) => reply,
                     None => continue,
                 },
-                Work::Subscription(mut subscription) => {
-                    let polled = match &self.id {
-                        Some(id) => subscription.poll(cx, id.as_id(), &self.server.0.services.info),
-                        None => Poll::Ready(None),
-                    };
-                    self.work = Work::Subscription(subscription);
-                    if polled.is_ready() {
-                        // The span ends with the acknowledgement, the first message, not with the subscription.
-                        self.span = Span::none();
-                    }
-                    return polled.map(|next| next.map(|message| self.notification(message)));
+                Work::Subscription(subscription) => {
+                    return self.poll_subscription(subscription, cx);
                 }
             };
             self.end_request(&reply);
-            let withdrawn = self.legacy.as_mut().map(|legacy| legacy.withdraw_all());
-            self.queue_asks(withdrawn.unwrap_or_default());
+            let cancellations = self.legacy.as_mut().map(|legacy| legacy.withdraw_all());
+            self.queue_asks(cancellations.unwrap_or_default());
             let reply = (MessageKind::Reply, self.write(&reply));
             if self.queue.is_empty() {
                 return Poll::Ready(Some(reply));
             }
             self.queue.push_back(reply);
         }
+    }
+
+    fn poll_subscription(
+        &mut self,
+        mut subscription: Subscription,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<(MessageKind, Vec<u8>)>> {
+        let next = match &self.id {
+            Some(id) => subscription.poll(cx, id.as_id(), &self.server.0.services.info),
+            None => Poll::Ready(None),
+        };
+        self.work = Work::Subscription(subscription);
+        let next = ready!(next);
+        // The span ends with the first message, the acknowledgement, not with the subscription.
+        self.span = Span::none();
+        Poll::Ready(next.map(|message| self.notification(message)))
     }
 
     /// Ends the span of the request, and records its duration.
@@ -352,7 +363,7 @@ impl MessageResponse {
         }
     }
 
-    /// Continues a call. `None`: messages were queued, or a test made the call crash.
+    /// Continues a call. `None` if messages were queued, or if a test made the call crash.
     fn poll_round(&mut self, mut round: Box<Round>, cx: &mut Context<'_>) -> Poll<Option<Reply>> {
         let event = match round.poll(cx) {
             Poll::Ready(event) => event,
@@ -473,12 +484,12 @@ impl MessageResponse {
     /// The legacy session that this request opened.
     pub(crate) fn opened_session(&self) -> Option<&Session> {
         let legacy = self.legacy.as_ref()?;
-        legacy.opened.as_ref().map(|_| &legacy.session)
+        legacy.new_session_id.as_ref().map(|_| &legacy.session)
     }
 
     /// The id of the legacy session that this request opened.
     pub(crate) fn session_id(&self) -> Option<&str> {
-        self.legacy.as_ref()?.opened.as_deref()
+        self.legacy.as_ref()?.new_session_id.as_deref()
     }
 
     pub(crate) fn id(&self) -> Option<Id<'_>> {
@@ -489,7 +500,7 @@ impl MessageResponse {
         matches!(self.work, Work::Round(_))
     }
 
-    /// Whether the reply only has to be encoded.
+    /// Whether the reply exists, and only has to be serialized.
     pub(crate) fn is_ready(&self) -> bool {
         matches!(self.work, Work::Reply(_))
     }
@@ -509,7 +520,7 @@ impl MessageResponse {
         }
     }
 
-    /// Cancels the call at the client's request, as opposed to a lost connection.
+    /// Cancels the call because the client requested it.
     pub(crate) fn cancel(&mut self) {
         if let Work::Round(round) = &mut self.work {
             round.cancel_call();

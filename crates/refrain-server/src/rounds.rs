@@ -6,13 +6,13 @@
 //! | --- | --- | --- |
 //! | `resolve` | `ResolvedCall` | the tool, prompt, resource or resource template |
 //! | `admit` | `AdmittedCall` | permit, checked scopes, valid arguments, token binding |
-//! | `open` | `OpenedCall` | the journal so far, or the holder of the call |
+//! | `open` | `OpenedFlow` | the journal so far; or the call is attached or relayed to its holder |
 //! | `round` | `Round` | the running flow and its home |
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `start` | creates a flow in its home |
-//! | `client` | flows whose home is the client: run, sealed into a token, or turned into a task |
+//! | `client` | flows whose home is the client: each round ends with a result, a token or a task |
 //! | `session` | flows of legacy sessions, which send asks during the round |
 //! | `park` | the first round of a live call |
 //! | `pin` | the instance that must run a pinned call |
@@ -54,7 +54,7 @@ use crate::catalog::Catalog;
 use crate::dispatch::Dispatch;
 use crate::limits::LimitReached;
 use crate::live::{AttachError, LiveCalls};
-use crate::relay::{PendingRelay, Relay};
+use crate::relay::Relay;
 use crate::request_span;
 use crate::services::Services;
 use crate::tasks::Tasks;
@@ -84,6 +84,7 @@ pub(crate) enum Home {
     Session,
 }
 
+/// One request of a call.
 pub(crate) struct CallRequest<'a> {
     pub(crate) call: &'a Call<'a>,
     pub(crate) token: TokenSource,
@@ -137,12 +138,6 @@ impl From<RoundRejection> for Dispatch {
     }
 }
 
-/// A call that passed the first three stages.
-enum StartedRound {
-    Round(Box<Round>),
-    Relay(Box<PendingRelay>),
-}
-
 /// Runs the rounds of all calls.
 pub(crate) struct Rounds {
     catalog: Arc<Catalog>,
@@ -175,14 +170,15 @@ impl Rounds {
         })
     }
 
+    /// Starts a round, or counts its rejection.
     pub(crate) fn begin(self: &Arc<Self>, request: CallRequest<'_>) -> Dispatch {
         let mut metrics = RoundMetrics::start(request.call.kind, &request.caller.principal);
         match self.start(request, &mut metrics) {
-            Ok(StartedRound::Round(mut round)) => {
+            Ok(OpenedCall::Round(mut round)) => {
                 round.metrics = Some(metrics);
                 Dispatch::Round(round)
             }
-            Ok(StartedRound::Relay(relay)) => Dispatch::Relay(relay),
+            Ok(OpenedCall::Relay(relay)) => Dispatch::Relay(relay),
             Err(rejection) => {
                 metrics.reject(&self.services.metrics, &rejection);
                 rejection.into()
@@ -194,17 +190,13 @@ impl Rounds {
         self: &Arc<Self>,
         request: CallRequest<'_>,
         metrics: &mut RoundMetrics,
-    ) -> Result<StartedRound, RoundRejection> {
+    ) -> Result<OpenedCall, RoundRejection> {
         let key = request.caller.limit_key();
         let permit = self.services.limits.calls.acquire(key)?;
         let resolved = ResolvedCall::resolve(self, request)?;
         metrics.set_target(resolved.target.counts());
         let call = resolved.request.call;
         request_span::set_target(&resolved.request.span, call.kind, &call.target);
-        Ok(match resolved.admit(permit)?.open()? {
-            OpenedCall::Flow(flow) => StartedRound::Round(flow.run()?),
-            OpenedCall::Attached(attached) => StartedRound::Round(attached.run()),
-            OpenedCall::Relay(relay) => StartedRound::Relay(relay),
-        })
+        resolved.admit(permit)?.open()
     }
 }

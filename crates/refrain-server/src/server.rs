@@ -1,4 +1,4 @@
-//! The server.
+//! The server: owns all subsystems and delegates to them.
 
 use crate::auth::Auth;
 use crate::builder::{BuildError, ServerBuilder};
@@ -68,7 +68,7 @@ impl Server {
         ServerBuilder::new(name, version)
     }
 
-    /// A reference for background work that its own handlers started, so that the server can be dropped.
+    /// A reference that does not keep the server alive, for background tasks that handlers start.
     ///
     /// ```
     /// # use refrain::server::Server;
@@ -93,16 +93,16 @@ impl Server {
         Ok(())
     }
 
-    /// Notifies subscribed clients that may read it that the resource at this URI changed.
+    /// Reports that the resource at this URI changed. Clients that are subscribed to it, and may read it, are notified.
     pub fn resource_updated(&self, uri: &str) {
         self.0.subscriptions.resource_updated(uri);
     }
 
     /// The URIs of the resources that clients are subscribed to at this instance, with `subscriptions/listen` or with
-    /// `resources/subscribe` and a stream for notifications. A proxy subscribes to the same resources at its backend, and
-    /// calls [`resource_updated`](Self::resource_updated) when they change.
+    /// `resources/subscribe` and a stream for notifications. A proxy can subscribe to the same resources at its backend, and
+    /// call [`resource_updated`](Self::resource_updated) when they change.
     ///
-    /// The URIs come from clients: a resource need not exist. Their number is limited by
+    /// Clients choose the URIs: a resource with such a URI need not exist. Their number is limited by
     /// [`ServerLimits::subscriptions`] and [`ServerLimits::subscribed_resources`].
     ///
     /// ```
@@ -168,14 +168,14 @@ impl Server {
         self.0.services.sealer.reload(keys);
     }
 
-    /// Starts to drain: running flows move to other instances at their next checkpoint, `/readyz` returns 503, and
+    /// Starts draining: running flows move to other instances at their next checkpoint, `/readyz` returns 503, and
     /// subscriptions end.
     pub fn start_draining(&self) {
         self.0.services.limits.start_draining();
         self.0.subscriptions.registry.close();
     }
 
-    /// Fails live calls that wait for an answer, and rejects new ones. Call this when your own HTTP server stops
+    /// Fails live calls that wait for an answer, and rejects new live calls. Call this when your own HTTP server stops
     /// accepting connections, since answers can no longer arrive.
     pub fn close_live(&self) {
         self.0.live.close();

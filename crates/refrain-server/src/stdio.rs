@@ -22,10 +22,10 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWr
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
-/// Messages queued for the writer before handlers have to wait.
-const QUEUE: usize = 64;
+/// Maximum number of messages that are queued for the writer. Then handlers wait.
+const QUEUED_MESSAGES: usize = 64;
 /// An overlong line is discarded in chunks of this many bytes.
-const DISCARD: u64 = 64 << 10;
+const DISCARD_CHUNK: u64 = 64 << 10;
 
 /// Serves one client over a pair of streams, until the input ends, the output is closed, or `shutdown` resolves.
 ///
@@ -49,7 +49,7 @@ where
 
 /// A handler of messages: the server, or a wrapper around it.
 pub(crate) trait Endpoint: Sync {
-    /// Handles a message. It may not belong to the session in the context.
+    /// Handles a message, which need not belong to the session in the context.
     fn accept(
         &self,
         bytes: &[u8],
@@ -84,12 +84,12 @@ where
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let limits = server.limits();
-    let (sender, receiver) = mpsc::channel(QUEUE);
+    let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES);
     let writer = tokio::spawn(write_lines(receiver, output));
     let mut timeout = limits.drain_grace;
     let worker = Worker::start(server);
-    // Becomes true when no more input is read.
-    let (closing, closed) = watch::channel(false);
+    // Becomes true when reading stops.
+    let (close, closed) = watch::channel(false);
     let mut session = StdioSession {
         server,
         endpoint,
@@ -98,7 +98,7 @@ where
         running: JoinSet::new(),
         by_id: HashMap::new(),
         legacy: None,
-        is_notified: false,
+        has_notifications: false,
     };
     let sender = session.sender.clone();
     let read = tokio::select! {
@@ -111,15 +111,15 @@ where
             Ok(())
         }
     };
-    closing.send_replace(true);
-    let stopping = server.0.live.is_closed();
-    let all = async {
+    close.send_replace(true);
+    let is_live_closed = server.0.live.is_closed();
+    let all_ended = async {
         while session.running.join_next().await.is_some() {}
-        if stopping {
+        if is_live_closed {
             server.0.services.limits.live.wait_until_idle().await;
         }
     };
-    if within(timeout, all).await.is_none() {
+    if within(timeout, all_ended).await.is_none() {
         session.running.shutdown().await;
     }
     if let Some(legacy) = &session.legacy {
@@ -131,9 +131,9 @@ where
     read.and(flush(writer, limits.drain_time).await)
 }
 
-/// Waits until all queued messages are written, up to this time.
-async fn flush(mut writer: JoinHandle<io::Result<()>>, limit: Duration) -> io::Result<()> {
-    match within(limit, &mut writer).await {
+/// Waits until all queued messages are written. Drops them after the timeout.
+async fn flush(mut writer: JoinHandle<io::Result<()>>, timeout: Duration) -> io::Result<()> {
+    match within(timeout, &mut writer).await {
         Some(written) => written.map_err(io::Error::other)?,
         None => {
             limited_event!(WARN, "client stopped reading, queued messages dropped");
@@ -147,13 +147,14 @@ async fn flush(mut writer: JoinHandle<io::Result<()>>, limit: Duration) -> io::R
 struct StdioSession<'a, E> {
     server: &'a Server,
     endpoint: &'a E,
-    sender: Sender,
+    sender: MessageSender,
     closed: watch::Receiver<bool>,
     running: JoinSet<()>,
     by_id: HashMap<RequestId, RunningRequest>,
+    /// The session of a legacy client.
     legacy: Option<Session>,
-    /// Whether the legacy client is notified of changes.
-    is_notified: bool,
+    /// Whether the legacy client receives notifications of changes.
+    has_notifications: bool,
 }
 
 struct RunningRequest {
@@ -215,8 +216,8 @@ impl<E: Endpoint> StdioSession<'_, E> {
     /// Sends the error for a message that is not handled.
     async fn reject(&self, id: Option<Id<'_>>, error: RpcError) {
         let response = MessageResponse::error(self.server, id, error);
-        let sending = ResponseSender::new(response, &self.sender);
-        sending.run(self.closed.clone()).await;
+        let response = ResponseSender::new(response, &self.sender);
+        response.send(self.closed.clone()).await;
     }
 
     async fn handle_message(&mut self, bytes: &[u8]) {
@@ -224,11 +225,12 @@ impl<E: Endpoint> StdioSession<'_, E> {
         if let Ok(Incoming::Message(Message::Notification { method, params })) = &message {
             match (method.as_ref(), &self.legacy) {
                 ("notifications/cancelled", _) => self.cancel(*params),
-                ("notifications/initialized", Some(session)) if !self.is_notified => {
+                ("notifications/initialized", Some(session)) if !self.has_notifications => {
                     let (server, session) = (self.server.clone(), session.clone());
                     let (sender, closed) = (self.sender.clone(), self.closed.clone());
-                    self.running.spawn(notify(server, session, sender, closed));
-                    self.is_notified = true;
+                    self.running
+                        .spawn(send_notifications(server, session, sender, closed));
+                    self.has_notifications = true;
                 }
                 _ => {}
             }
@@ -246,19 +248,19 @@ impl<E: Endpoint> StdioSession<'_, E> {
         };
         let context = Context::new(local_caller(), sessions, false);
         let response = self.endpoint.accept(bytes, message, context).await;
-        let opened = response.opened_session().cloned();
-        let is_opened = opened.is_some();
-        self.legacy = opened.or(self.legacy.take());
-        let sending = ResponseSender::new(response, &self.sender);
-        let cancelled = sending.cancelled.clone();
-        let sending = sending.run(self.closed.clone());
-        match id.filter(|_| !is_opened) {
+        let new_session = response.opened_session().cloned();
+        let is_initialize = new_session.is_some();
+        self.legacy = new_session.or(self.legacy.take());
+        let response = ResponseSender::new(response, &self.sender);
+        let cancelled = response.cancelled.clone();
+        let sent = response.send(self.closed.clone());
+        match id.filter(|_| !is_initialize) {
             Some(id) => {
-                let handle = self.running.spawn(sending);
+                let handle = self.running.spawn(sent);
                 self.by_id.insert(id, RunningRequest { handle, cancelled });
             }
             // Sent before the next line is read.
-            None => sending.await,
+            None => sent.await,
         }
     }
 
@@ -275,7 +277,7 @@ impl<E: Endpoint> StdioSession<'_, E> {
     }
 }
 
-/// The caller: the process that started this one.
+/// The caller of all requests: the process that started this one.
 fn local_caller() -> Caller {
     Caller {
         scopes: Scopes::everything(),
@@ -283,11 +285,11 @@ fn local_caller() -> Caller {
     }
 }
 
-/// Sends notifications outside of calls to a legacy client, until no more input is read.
-async fn notify(
+/// Sends notifications outside of calls to a legacy client, until reading stops.
+async fn send_notifications(
     server: Server,
     session: Session,
-    sender: Sender,
+    sender: MessageSender,
     mut closed: watch::Receiver<bool>,
 ) {
     let mut notifications = match server.0.legacy.listen(&session, local_caller()) {
@@ -309,18 +311,18 @@ async fn notify(
 }
 
 /// Messages for the writer, each with a flag that is set if its request is cancelled.
-type Sender = mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>;
+type MessageSender = mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>;
 
 /// Sends the response to a request. Dropping it cancels the call if the client cancelled the request.
 struct ResponseSender {
     response: MessageResponse,
-    sender: Sender,
-    /// Set if the request is cancelled: no further message may be sent, not even a queued one.
+    sender: MessageSender,
+    /// Set when the request is cancelled: then no message is sent any more, not even a queued one.
     cancelled: Arc<AtomicBool>,
 }
 
 impl ResponseSender {
-    fn new(response: MessageResponse, sender: &Sender) -> Self {
+    fn new(response: MessageResponse, sender: &MessageSender) -> Self {
         Self {
             response,
             sender: sender.clone(),
@@ -328,14 +330,14 @@ impl ResponseSender {
         }
     }
 
-    /// Sends all messages. Ends a subscription when no more input is read.
-    async fn run(mut self, mut closed: watch::Receiver<bool>) {
-        let mut open = true;
+    /// Sends all messages. Ends a subscription when reading stops.
+    async fn send(mut self, mut closed: watch::Receiver<bool>) {
+        let mut is_reading = true;
         loop {
             let message = tokio::select! {
                 message = self.response.next() => message,
-                _ = closed.wait_for(|closed| *closed), if open => {
-                    open = false;
+                _ = closed.wait_for(|closed| *closed), if is_reading => {
+                    is_reading = false;
                     self.response.end_subscription();
                     continue;
                 }
@@ -403,7 +405,7 @@ impl<R: AsyncBufRead + Unpin> LineReader<R> {
         } else if line.len() > self.limit {
             while !line.ends_with(b"\n") {
                 line.clear();
-                input.set_limit(DISCARD);
+                input.set_limit(DISCARD_CHUNK);
                 if input.read_until(b'\n', &mut line).await? == 0 {
                     break;
                 }

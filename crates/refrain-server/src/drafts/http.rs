@@ -59,8 +59,8 @@ impl Responder for DraftService {
         let mut session = None;
         if headers.has_session() {
             if !draft.needs_translation(bytes, &message) {
-                let responding = http.respond_in_session(all, message, bytes, caller, relayed);
-                return Box::pin(responding).await;
+                let response = http.respond_in_session(all, message, bytes, caller, relayed);
+                return Box::pin(response).await;
             }
             match http.find_session(all, &caller) {
                 Ok(found) => session = Some(found),
@@ -75,13 +75,13 @@ impl Responder for DraftService {
         match draft.accept(bytes, &message, context).await {
             Disposition::Response(response) => http.respond_with(response, Some(headers)).await,
             Disposition::Relay(id, relay) => {
-                let relaying = Box::pin(http.relay_call(id, relay, all, bytes, relayed));
-                match relaying.await {
+                let response = http.relay_call(id, relay, all, bytes, relayed);
+                match Box::pin(response).await {
                     Ok(response) => response,
                     Err(caller) => {
                         let context = Context::new(caller, sessions, false);
-                        let accepted = draft.accept(bytes, &message, context).await;
-                        let response = accepted.without_relay(&draft.server);
+                        let disposition = draft.accept(bytes, &message, context).await;
+                        let response = disposition.without_relay(&draft.server);
                         http.respond_with(response, Some(headers)).await
                     }
                 }
@@ -109,7 +109,7 @@ where
     }
 }
 
-const DISABLED: &str = "not found: the MCP endpoint is /mcp. Drafts are disabled: \
+const DRAFTS_DISABLED: &str = "not found: the MCP endpoint is /mcp. Drafts are disabled: \
                         use `refrain serve --drafts` or `drafts::serve`\n";
 
 /// Serves HTTP like [`serve`](crate::serve), with a server for each draft at its [path](Draft::path).
@@ -128,7 +128,9 @@ pub async fn serve(
         mounts.push(Mount {
             path: "/drafts/",
             server: None,
-            service: Arc::new(|_, _| Box::pin(ready(plain(StatusCode::NOT_FOUND, DISABLED)))),
+            service: Arc::new(|_, _| {
+                Box::pin(ready(plain(StatusCode::NOT_FOUND, DRAFTS_DISABLED)))
+            }),
         });
     }
     serve_with(listener.into(), server, mounts, hosts, shutdown).await

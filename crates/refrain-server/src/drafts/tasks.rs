@@ -2,7 +2,7 @@
 //!
 //! | draft | ratified |
 //! | --- | --- |
-//! | `tasks/result` | `tasks/get` until the task is no longer working, with `subscriptions/listen` as a hint when to poll |
+//! | `tasks/result` | `tasks/get` until the task is no longer working, each time after `subscriptions/listen` reports a change |
 //! | `tasks/cancel` | `tasks/get`, `tasks/cancel`, `tasks/get`: the reply shows the task; an ended task is an error |
 //! | `tasks/input_response` | `tasks/get`, `tasks/update`; after an invalid answer, `tasks/get` until the task asks again |
 
@@ -17,9 +17,9 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How often a task is polled, regardless of hints.
+/// The longest time between two polls of a task, even if no change is reported.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-const STOPPING: &str = "this instance is shutting down and the task is still working: retry";
+const SHUTTING_DOWN: &str = "this instance is shutting down and the task is still working: retry";
 
 struct TaskRequest<'a> {
     id: Id<'a>,
@@ -35,7 +35,7 @@ impl<'a> TaskRequest<'a> {
         Some(Self { id, params })
     }
 
-    /// A request with this method and the same params.
+    /// Serializes a request with this method and the same params.
     fn write(&self, method: &str) -> Vec<u8> {
         let (id, params) = (self.id.as_json(), &self.params);
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
@@ -55,20 +55,22 @@ impl<'a> TaskRequest<'a> {
 struct TaskReply {
     status: Status,
     message: Vec<u8>,
-    content: Value,
+    /// The parsed message.
+    json: Value,
 }
 
 impl TaskReply {
     fn task_status(&self) -> Option<&str> {
-        self.content["result"]["status"].as_str()
+        self.json["result"]["status"].as_str()
     }
 
     fn is_error(&self) -> bool {
-        !self.content["error"].is_null()
+        !self.json["error"].is_null()
     }
 }
 
 impl DraftEndpoint {
+    /// Handles a request that was translated to 2026-07-28.
     pub(super) async fn handle_translated<'a>(
         &self,
         message: &'a [u8],
@@ -91,12 +93,12 @@ impl DraftEndpoint {
         }))
     }
 
-    async fn call(&self, message: &[u8], caller: &Caller) -> TaskReply {
+    async fn send(&self, message: &[u8], caller: &Caller) -> TaskReply {
         let mut response = self.server.handle(message, caller.clone()).await;
         let message = response.next().await.unwrap_or_default();
         TaskReply {
             status: response.status().clone(),
-            content: serde_json::from_slice(&message).unwrap_or_default(),
+            json: serde_json::from_slice(&message).unwrap_or_default(),
             message,
         }
     }
@@ -118,7 +120,7 @@ impl DraftEndpoint {
         let get = request.write("tasks/get");
         let mut changes = None;
         loop {
-            let reply = self.call(&get, caller).await;
+            let reply = self.send(&get, caller).await;
             let is_working = reply.task_status() == Some("working");
             // No permit for the call at the moment: poll again later.
             let is_busy = matches!(reply.status, Status::Busy(_)) && changes.is_some();
@@ -126,16 +128,17 @@ impl DraftEndpoint {
                 return self.respond(reply);
             }
             if self.server.is_draining() {
-                let error = RpcError::internal(STOPPING);
+                let error = RpcError::internal(SHUTTING_DOWN);
                 return MessageResponse::busy(&self.server, request.id, error);
             }
             let changes = match &mut changes {
                 Some(changes) => changes,
-                none => {
+                empty => {
                     let listen = request.write_listen();
-                    none.insert(self.server.handle(&listen, caller.clone()).await)
+                    empty.insert(self.server.handle(&listen, caller.clone()).await)
                 }
             };
+            // Without a subscription, polls at the interval.
             if let Some(None) = within(POLL_INTERVAL, changes.next()).await {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
@@ -145,7 +148,7 @@ impl DraftEndpoint {
     /// Cancels a task and returns it. An ended task cannot be cancelled.
     async fn cancel(&self, request: &TaskRequest<'_>, caller: Caller) -> MessageResponse {
         let get = request.write("tasks/get");
-        let before = self.call(&get, &caller).await;
+        let before = self.send(&get, &caller).await;
         match before.task_status() {
             None => return self.respond(before),
             Some(status @ ("completed" | "failed" | "cancelled")) => {
@@ -153,11 +156,11 @@ impl DraftEndpoint {
             }
             Some(_) => {}
         }
-        let cancelled = self.call(&request.write("tasks/cancel"), &caller).await;
+        let cancelled = self.send(&request.write("tasks/cancel"), &caller).await;
         if cancelled.is_error() {
             return self.respond(cancelled);
         }
-        let after = self.call(&get, &caller).await;
+        let after = self.send(&get, &caller).await;
         match after.task_status() {
             // The task ended before it was cancelled.
             Some(status) if status != "cancelled" => self.already_ended(request.id, status),
@@ -175,16 +178,16 @@ impl DraftEndpoint {
     /// Adds answers to a task. After an invalid answer, the reply waits until the task asks again: in the drafts, a task
     /// with an open ask is not working.
     async fn update(&self, request: &TaskRequest<'_>, caller: Caller) -> MessageResponse {
-        let before = self.call(&request.write("tasks/get"), &caller).await;
-        let updated = self.call(&request.write("tasks/update"), &caller).await;
-        let asks = &before.content["result"]["inputRequests"];
+        let before = self.send(&request.write("tasks/get"), &caller).await;
+        let updated = self.send(&request.write("tasks/update"), &caller).await;
+        let asks = &before.json["result"]["inputRequests"];
         if !updated.is_error()
             && !all_valid(asks, &request.params["inputResponses"])
             && let Ok(_permit) = self.waiting.acquire(caller.limit_key())
         {
-            let time = self.server.limits().round_time / 2;
+            let timeout = self.server.limits().round_time / 2;
             // The answers are acknowledged even after a timeout, or without a permit to wait.
-            within(time, self.wait_until_idle(request, &caller)).await;
+            within(timeout, self.wait_until_idle(request, &caller)).await;
         }
         self.respond(updated)
     }

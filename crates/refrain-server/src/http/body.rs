@@ -19,7 +19,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// Events are combined into chunks of up to about this many bytes.
+/// Events are combined into chunks of about this many bytes. Only larger chunks count as unread.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// The body of an HTTP response.
@@ -29,19 +29,20 @@ pub struct Body {
     /// Marks the connection as busy while a stream is open.
     active: Option<ActiveRequest>,
     /// Counts large chunks of a stream until the client has read them.
-    unread: Option<UnreadBytes>,
+    unread: Option<UnreadCounter>,
     #[cfg(feature = "http2")]
     stream: Option<Arc<Stream>>,
 }
 
-/// The bytes of responses that a caller has not read.
-struct UnreadBytes {
+/// Counts the bytes of responses that a caller has not read.
+struct UnreadCounter {
     limits: Arc<InstanceLimits>,
     key: LimitKey,
 }
 
-impl UnreadBytes {
-    /// Counts these bytes until they are written to the client. A single chunk of any size is allowed.
+impl UnreadCounter {
+    /// Counts a large chunk until it is written to the client. A chunk over the limit counts as the limit, so that a caller
+    /// without other unread chunks can receive it.
     fn count(&self, bytes: Bytes) -> Result<Bytes, LimitReached> {
         if bytes.len() <= CHUNK_BYTES {
             return Ok(bytes);
@@ -49,21 +50,21 @@ impl UnreadBytes {
         let limits = &self.limits;
         let counted = bytes.len().min(limits.body_each).min(limits.body_all);
         let permit = limits.responses.acquire_bytes(self.key.clone(), counted)?;
-        Ok(guarded(bytes, permit))
+        Ok(attach_guard(bytes, permit))
     }
 }
 
 /// Keeps the guard until hyper has written the bytes, even if the body is dropped before.
-pub(super) fn guarded<G: Send + 'static>(bytes: Bytes, guard: G) -> Bytes {
-    struct Guarded<G>(Bytes, G);
+pub(super) fn attach_guard<G: Send + 'static>(bytes: Bytes, guard: G) -> Bytes {
+    struct GuardedBytes<G>(Bytes, G);
 
-    impl<G> AsRef<[u8]> for Guarded<G> {
+    impl<G> AsRef<[u8]> for GuardedBytes<G> {
         fn as_ref(&self) -> &[u8] {
             &self.0
         }
     }
 
-    Bytes::from_owner(Guarded(bytes, guard))
+    Bytes::from_owner(GuardedBytes(bytes, guard))
 }
 
 enum BodyKind {
@@ -84,10 +85,10 @@ impl Body {
         }
     }
 
-    /// Records on this stream whether the client reads.
+    /// Sends this body on an HTTP/2 stream, which records whether the client reads.
     #[cfg(feature = "http2")]
     pub(super) fn on_stream(mut self, stream: Arc<Stream>) -> Self {
-        stream.wait();
+        stream.record_waiting();
         self.stream = Some(stream);
         self
     }
@@ -115,12 +116,12 @@ impl Body {
         Self::new(BodyKind::Relayed(Box::new(stream)))
     }
 
-    /// The events of this source, with a comment after each `keep_alive` interval without one.
+    /// A stream of events, with a comment after each `keep_alive` interval without an event.
     pub(super) fn events(source: EventSource, keep_alive: Duration) -> Self {
         Self::new(BodyKind::Events(Box::new(EventStream {
             source,
             keep_alive,
-            next: Box::pin(tokio::time::sleep(keep_alive)),
+            next_keep_alive: Box::pin(tokio::time::sleep(keep_alive)),
         })))
     }
 
@@ -130,21 +131,21 @@ impl Body {
         limits: &Arc<InstanceLimits>,
         key: LimitKey,
     ) -> Result<(), LimitReached> {
-        let unread = |key| UnreadBytes {
+        let counter = |key| UnreadCounter {
             limits: limits.clone(),
             key,
         };
         match &mut self.kind {
             BodyKind::Full(Some(bytes)) if bytes.len() > CHUNK_BYTES => {
-                *bytes = unread(key).count(std::mem::take(bytes))?;
+                *bytes = counter(key).count(std::mem::take(bytes))?;
             }
             BodyKind::Full(_) => {}
-            BodyKind::Events(_) | BodyKind::Relayed(_) => self.unread = Some(unread(key)),
+            BodyKind::Events(_) | BodyKind::Relayed(_) => self.unread = Some(counter(key)),
         }
         Ok(())
     }
 
-    /// If this is a stream, marks the connection as busy until it ends.
+    /// If this body is a stream, keeps its request in flight until the stream ends.
     pub(super) fn keep_active(&mut self, active: ActiveRequest) {
         if !matches!(self.kind, BodyKind::Full(_)) {
             self.active = Some(active);
@@ -170,7 +171,7 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         #[cfg(feature = "http2")]
         if let Some(stream) = &self.stream {
-            stream.read();
+            stream.record_read();
         }
         let data = match &mut self.kind {
             BodyKind::Full(bytes) => bytes.take(),
@@ -189,7 +190,7 @@ impl http_body::Body for Body {
         };
         #[cfg(feature = "http2")]
         let data = match &self.stream {
-            Some(stream) => data.map(|data| stream.write(data)),
+            Some(stream) => data.map(|data| stream.guard(data)),
             None => data,
         };
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
@@ -211,9 +212,10 @@ impl http_body::Body for Body {
 
 #[expect(clippy::large_enum_variant, reason = "the event stream boxes it")]
 pub(super) enum EventSource {
-    /// A response, after its first message. Dropping it cancels the handler: hyper does so when the client disconnects.
+    /// The first message of a response, and the response. Dropping it cancels the handler: hyper does so when the client
+    /// disconnects.
     Response(Option<Vec<u8>>, MessageResponse),
-    /// A resumable stream. Dropping it only stops reading.
+    /// A resumable stream. The handler continues if it is dropped.
     Resumable {
         reader: StreamReader,
         /// Whether the stream starts with an empty event, whose id lets the client resume before the first message.
@@ -224,11 +226,11 @@ pub(super) enum EventSource {
 struct EventStream {
     source: EventSource,
     keep_alive: Duration,
-    next: Pin<Box<Sleep>>,
+    next_keep_alive: Pin<Box<Sleep>>,
 }
 
 impl EventStream {
-    /// The messages that are ready, or a comment when `keep_alive` has elapsed.
+    /// The events that are ready, or a comment when `keep_alive` has elapsed.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = Vec::new();
         match &mut self.source {
@@ -265,10 +267,11 @@ impl EventStream {
             }
         }
         if out.is_empty() {
-            ready!(self.next.as_mut().poll(cx));
+            ready!(self.next_keep_alive.as_mut().poll(cx));
             out.extend_from_slice(b":\n\n");
         }
-        self.next.as_mut().reset(Instant::now() + self.keep_alive);
+        let next_keep_alive = Instant::now() + self.keep_alive;
+        self.next_keep_alive.as_mut().reset(next_keep_alive);
         Poll::Ready(Some(out.into()))
     }
 }

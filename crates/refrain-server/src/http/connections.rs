@@ -9,7 +9,7 @@ use super::idle::{Activity, ConnectionStream};
 use super::listener::{Listener, Transport};
 use super::serve::{PortRoutes, route};
 #[cfg(feature = "tls")]
-use super::tls::HANDSHAKE_TIME;
+use super::tls::HANDSHAKE_TIMEOUT;
 use crate::limits::{LimitKey, LimitReached, Limiter, Permit};
 use crate::metrics::Refusal;
 #[cfg(feature = "tls")]
@@ -31,7 +31,7 @@ use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Interval;
 
-/// hyper requires a buffer of at least this size.
+/// hyper panics if the buffer is smaller.
 const MIN_BUFFER: usize = 8192;
 
 pub(super) struct OpenConnections {
@@ -45,8 +45,8 @@ pub(super) struct OpenConnections {
 struct Connection {
     key: LimitKey,
     activity: Weak<Activity>,
-    /// The request count at the last check.
-    seen: u64,
+    /// The value of [`Activity::requests`] at the last idle check.
+    checked_requests: u64,
     task: AbortHandle,
 }
 
@@ -64,7 +64,7 @@ impl OpenConnections {
         }
     }
 
-    /// Accepts one connection, or closes idle ones.
+    /// Waits for one event: a connection is accepted or has ended, or idle ones are due to be closed.
     pub(super) async fn step(&mut self, listener: &Listener) {
         tokio::select! {
             accepted = listener.socket.accept() => match accepted {
@@ -91,7 +91,7 @@ impl OpenConnections {
     }
 
     async fn accept_failed(&mut self, error: &io::Error) {
-        // Usually out of file descriptors: make room, and wait before the next attempt.
+        // Usually out of file descriptors: close a connection, and wait before the next attempt.
         self.close_one_of_largest(2);
         limited_event!(WARN, %error, "failed to accept a connection");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -104,7 +104,7 @@ impl OpenConnections {
             Err(reached) => {
                 let metrics = &self.routes.server().0.services.metrics;
                 metrics.request_refused(Refusal::Connections);
-                limited_event!(WARN, %address, reason = %reached, "connection closed");
+                limited_event!(WARN, %address, reason = %reached, "connection rejected");
                 return;
             }
         };
@@ -118,14 +118,13 @@ impl OpenConnections {
             limiter: self.limiter.clone(),
             key: key.clone(),
         };
-        let serving = serve_connection(stream, transport.clone(), context);
+        let connection = serve_connection(stream, transport.clone(), context);
         self.open.push(Connection {
             key,
             activity: Arc::downgrade(&activity),
-            seen: u64::MAX,
-            task: self.tasks.spawn(serving),
+            checked_requests: u64::MAX,
+            task: self.tasks.spawn(connection),
         });
-        // Removes closed connections before the list grows.
         if self.open.len() == self.open.capacity() {
             self.open
                 .retain(|connection| !connection.task.is_finished());
@@ -134,7 +133,7 @@ impl OpenConnections {
 
     fn admit(&mut self, key: &LimitKey) -> Result<Permit, LimitReached> {
         match self.limiter.acquire(key.clone()) {
-            // The other address must have more connections than this one would have.
+            // The other address must keep at least as many connections as this one then has.
             Err(LimitReached::Total { .. })
                 if self.close_one_of_largest(self.limiter.in_use_by(key) + 2) =>
             {
@@ -149,18 +148,15 @@ impl OpenConnections {
         let Some((key, _)) = self.limiter.largest().filter(|(_, count)| *count >= least) else {
             return false;
         };
-        let idle = |connection: &Connection| {
-            let activity = connection
-                .activity
-                .upgrade()
-                .filter(|_| connection.key == key);
-            activity.filter(|activity| !activity.is_busy())
-        };
         let mut open = self.open.iter().enumerate();
-        let Some((at, activity)) = open.find_map(|(at, it)| Some((at, idle(it)?))) else {
+        let idle = open.find_map(|(index, connection)| {
+            let activity = connection.activity.upgrade()?;
+            (connection.key == key && !activity.is_busy()).then_some((index, activity))
+        });
+        let Some((index, activity)) = idle else {
             return false;
         };
-        self.open.swap_remove(at).task.abort();
+        self.open.swap_remove(index).task.abort();
         // The aborted task ends later, so its permit is returned here.
         activity.return_permit();
         true
@@ -171,7 +167,7 @@ impl OpenConnections {
             let Some(activity) = connection.activity.upgrade() else {
                 return false;
             };
-            let is_idle = activity.is_idle_since(&mut connection.seen);
+            let is_idle = activity.is_idle_since_check(&mut connection.checked_requests);
             if activity.writes.is_blocked_since_last_check() || is_idle {
                 connection.task.abort();
             }
@@ -197,7 +193,7 @@ pub(super) struct ConnectionContext {
     pub(super) key: LimitKey,
 }
 
-/// Serves a connection. Rarely used futures are boxed, so that they do not enlarge the task of every connection.
+/// Serves a connection. The futures of HTTP/2 and TLS are boxed, so that they do not enlarge the task of every connection.
 async fn serve_connection(stream: TcpStream, transport: Transport, context: ConnectionContext) {
     #[cfg(feature = "http2")]
     let is_http2 = matches!(transport, Transport::Plain)
@@ -228,7 +224,7 @@ async fn serve_tls(
 ) {
     let handshake = tokio::select! {
         biased;
-        handshake = within(HANDSHAKE_TIME, acceptor.accept(stream)) => handshake,
+        handshake = within(HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => handshake,
         () = context.activity.closing() => return,
     };
     let stream = match handshake {
@@ -252,7 +248,7 @@ where
     } = &context;
     let service = service_fn(async |request| {
         let mut response = route(routes, activity, request).await;
-        // Empties the pools of proxies before the connections are closed.
+        // Proxies then remove the connection from their pools before it is closed.
         if let Ok(response) = &mut response
             && routes.server().is_draining()
         {
@@ -261,14 +257,14 @@ where
         }
         response
     });
-    // The idle check closes connections with slow request heads.
+    // No header timeout: the idle check closes connections that send their headers slowly.
     let connection = http1::Builder::new()
         .max_buf_size(routes.server().limits().head.max(MIN_BUFFER))
         .serve_connection(TokioIo::new(io), service);
     drive(connection, activity, http1::Connection::graceful_shutdown).await;
 }
 
-/// Runs a connection until it ends. `shutdown` closes it after its current requests.
+/// Runs a connection until it ends. `shutdown` starts to close it, when [`Activity::close`] is called.
 pub(super) async fn drive<C: Future<Output = hyper::Result<()>>>(
     connection: C,
     activity: &Activity,
@@ -276,14 +272,14 @@ pub(super) async fn drive<C: Future<Output = hyper::Result<()>>>(
 ) {
     let mut connection = pin!(connection);
     let mut closing = false;
-    let ended = poll_fn(|cx| {
+    let result = poll_fn(|cx| {
         if !closing && activity.is_closing(cx.waker()) {
             closing = true;
             shutdown(connection.as_mut());
         }
         connection.as_mut().poll(cx)
     });
-    if let Err(error) = ended.await {
+    if let Err(error) = result.await {
         tracing::debug!(%error, "connection failed");
     }
 }

@@ -1,8 +1,8 @@
 //! CORS: web pages of allowed origins may send requests and read the responses.
 //!
-//! Without allowed origins, no response has a CORS header.
+//! Without allowed origins, no response has a CORS header, except the public server card.
 
-use super::{AllowedHosts, Body, Headers, ROUND, SESSION, empty};
+use super::{AllowedHosts, Body, Headers, ROUND_STATS, SESSION_ID, empty};
 use http::header::{
     ACCEPT, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
@@ -11,20 +11,20 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
-/// The request headers that web pages may set, besides `Mcp-…`.
+/// The request headers that web pages may set, besides those that start with `Mcp-`.
 const REQUEST_HEADERS: [HeaderName; 9] = [
     ACCEPT,
     AUTHORIZATION,
     CONTENT_ENCODING,
     CONTENT_TYPE,
-    super::LAST_EVENT,
+    super::LAST_EVENT_ID,
     HeaderName::from_static("dpop"),
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("tracestate"),
     HeaderName::from_static("baggage"),
 ];
 /// The response headers that web pages may read.
-const RESPONSE_HEADERS: [HeaderName; 4] = [SESSION, WWW_AUTHENTICATE, RETRY_AFTER, ROUND];
+const RESPONSE_HEADERS: [HeaderName; 4] = [SESSION_ID, WWW_AUTHENTICATE, RETRY_AFTER, ROUND_STATS];
 /// How long a browser may cache the response to a preflight request: two hours, Chromium's maximum.
 const MAX_AGE_SECONDS: u16 = 7200;
 
@@ -49,7 +49,7 @@ impl AllowedOrigins {
         }
     }
 
-    /// Browsers send origins in lower case, without a default port.
+    /// Compares bytes: browsers send origins in lower case, without a default port.
     pub(super) fn contains(&self, origin: &[u8]) -> bool {
         match self {
             Self::None => false,
@@ -104,7 +104,7 @@ impl AllowedHosts {
     }
 }
 
-/// The requested headers that a web page may set.
+/// The headers named in a preflight request that a web page may set.
 fn allowed_headers(headers: &HeaderMap) -> String {
     let requested = headers.get_all(ACCESS_CONTROL_REQUEST_HEADERS);
     let requested = requested.iter().filter_map(|value| value.to_str().ok());

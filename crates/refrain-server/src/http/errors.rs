@@ -43,7 +43,7 @@ impl HttpService {
         Box::new(self.reject_with(refusal, status, None, &error))
     }
 
-    /// The response to a request whose rejection is already counted.
+    /// An error response. Does not count a rejection.
     pub(super) fn error(
         &self,
         status: StatusCode,
@@ -66,7 +66,7 @@ impl HttpService {
         response
     }
 
-    /// The response to a call whose reply is dropped, because the caller does not read earlier ones.
+    /// The response to a call whose reply is dropped because the caller does not read earlier replies.
     pub(super) fn drop_response(&self, request: &[u8], reached: LimitReached) -> Response<Body> {
         let metrics = &self.server.0.services.metrics;
         metrics.request_refused(Refusal::Busy);
@@ -80,70 +80,64 @@ impl HttpService {
         rejection: &AuthRejection,
         id: Option<Id<'_>>,
     ) -> Response<Body> {
-        let (status, code) = match rejection {
-            AuthRejection::Missing(_) | AuthRejection::Challenged { .. } => {
-                (StatusCode::UNAUTHORIZED, None)
-            }
-            AuthRejection::InvalidToken(_) => (StatusCode::UNAUTHORIZED, Some("invalid_token")),
-            AuthRejection::InvalidProof(_) => {
-                (StatusCode::UNAUTHORIZED, Some("invalid_dpop_proof"))
-            }
-            AuthRejection::Malformed(_) => (StatusCode::BAD_REQUEST, Some("invalid_request")),
-            AuthRejection::Forbidden(_) => (StatusCode::FORBIDDEN, None),
-            AuthRejection::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, None),
-        };
-        let refusal = match rejection {
-            AuthRejection::Forbidden(_) => Refusal::Forbidden,
-            AuthRejection::Unavailable { .. } => Refusal::Unavailable,
-            _ => Refusal::Unauthenticated,
-        };
         let reason = rejection.to_string();
-        let challenge = match rejection {
-            AuthRejection::Forbidden(_) | AuthRejection::Unavailable { .. } => None,
-            AuthRejection::Challenged { challenge, .. } => HeaderValue::from_str(challenge).ok(),
-            AuthRejection::Missing(_)
-            | AuthRejection::InvalidToken(_)
-            | AuthRejection::InvalidProof(_)
-            | AuthRejection::Malformed(_) => {
-                let access = &self.server.0.auth;
-                let is_proof = matches!(rejection, AuthRejection::InvalidProof(_));
-                let challenge = Challenge {
-                    is_dpop: is_proof || access.requires_dpop,
-                    error: code,
-                    scope: &access.challenge,
-                    metadata: self.metadata_url(),
-                    description: code.map(|_| reason.as_str()),
-                };
-                Some(challenge.to_header())
+        let auth = &self.server.0.auth;
+        let challenge = |error: Option<&'static str>| {
+            let is_proof = matches!(rejection, AuthRejection::InvalidProof(_));
+            let challenge = Challenge {
+                is_dpop: is_proof || auth.requires_dpop,
+                error,
+                scope: &auth.challenge,
+                metadata: self.metadata_url(),
+                description: error.map(|_| reason.as_str()),
+            };
+            Some((WWW_AUTHENTICATE, challenge.to_header()))
+        };
+        let (status, header) = match rejection {
+            AuthRejection::Missing(_) => (StatusCode::UNAUTHORIZED, challenge(None)),
+            AuthRejection::Challenged { challenge, .. } => {
+                let challenge = HeaderValue::from_str(challenge).ok();
+                let header = challenge.map(|challenge| (WWW_AUTHENTICATE, challenge));
+                (StatusCode::UNAUTHORIZED, header)
+            }
+            AuthRejection::InvalidToken(_) => {
+                (StatusCode::UNAUTHORIZED, challenge(Some("invalid_token")))
+            }
+            AuthRejection::InvalidProof(_) => {
+                let header = challenge(Some("invalid_dpop_proof"));
+                (StatusCode::UNAUTHORIZED, header)
+            }
+            AuthRejection::Malformed(_) => {
+                (StatusCode::BAD_REQUEST, challenge(Some("invalid_request")))
+            }
+            AuthRejection::Forbidden(_) => (StatusCode::FORBIDDEN, None),
+            AuthRejection::Unavailable {
+                retry_after: time, ..
+            } => {
+                let header = Some((RETRY_AFTER, retry_after(*time)));
+                (StatusCode::SERVICE_UNAVAILABLE, header)
             }
         };
-        let error = match rejection {
-            AuthRejection::Unavailable { .. } => RpcError::internal(reason),
-            _ => RpcError::invalid_request(reason),
+        let (refusal, error) = match rejection {
+            AuthRejection::Forbidden(_) => (Refusal::Forbidden, RpcError::invalid_request(reason)),
+            AuthRejection::Unavailable { .. } => (Refusal::Unavailable, RpcError::internal(reason)),
+            _ => (Refusal::Unauthenticated, RpcError::invalid_request(reason)),
         };
         let mut response = self.reject_with(refusal, status, id, &error);
-        let headers = response.headers_mut();
-        if let Some(challenge) = challenge {
-            headers.insert(WWW_AUTHENTICATE, challenge);
-        }
-        if let AuthRejection::Unavailable {
-            retry_after: time, ..
-        } = rejection
-        {
-            headers.insert(RETRY_AFTER, retry_after(*time));
-        }
+        response.headers_mut().extend(header);
         response
     }
 
     pub(super) fn reject_missing_scopes(&self, missing: MissingScopes) -> Response<Body> {
-        let challenge = self.challenge(&missing.0);
+        let challenge = self.scope_challenge(&missing.0);
         let (refusal, status) = (Refusal::InsufficientScope, StatusCode::FORBIDDEN);
         let mut response = self.reject_with(refusal, status, None, &missing.into());
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         response
     }
 
-    pub(super) fn challenge(&self, scopes: &str) -> HeaderValue {
+    /// The challenge to a caller whose token lacks these scopes.
+    pub(super) fn scope_challenge(&self, scopes: &str) -> HeaderValue {
         let challenge = Challenge {
             is_dpop: self.server.0.auth.requires_dpop,
             error: Some("insufficient_scope"),

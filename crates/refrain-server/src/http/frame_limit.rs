@@ -8,11 +8,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Control frames that a client may send at once, and per second.
+/// Maximum number of control frames that a client may send at once.
 const BURST: f64 = 20_000.0;
+/// Control frames that a client may send per second.
 const PER_SECOND: f64 = 1_000.0;
-/// For each of this many bytes of responses, a client may send one more control frame, because it needs WINDOW_UPDATE
-/// frames to receive more bytes.
+/// Bytes of a response that allow one more control frame, because a client needs WINDOW_UPDATE frames to receive more bytes.
 const BYTES_PER_FRAME: f64 = 1024.0;
 
 const PREFACE_LENGTH: usize = 24;
@@ -39,9 +39,8 @@ impl<I> FrameLimit<I> {
         }
     }
 
-    /// Counts the frames in these bytes, which the client sent.
-    fn receive(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.budget -= f64::from(self.frames.control_frames(bytes));
+    fn count_received(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.budget -= f64::from(self.frames.count_control_frames(bytes));
         if self.budget >= 0.0 {
             return Ok(());
         }
@@ -54,7 +53,7 @@ impl<I> FrameLimit<I> {
         }
     }
 
-    fn sent(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn count_sent(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = &written {
             self.budget = (self.budget + *bytes as f64 / BYTES_PER_FRAME).min(BURST);
         }
@@ -82,8 +81,8 @@ impl Default for FrameReader {
 }
 
 impl FrameReader {
-    /// Counts the frames whose frame header ends in these bytes, except DATA and HEADERS frames.
-    fn control_frames(&mut self, mut bytes: &[u8]) -> u32 {
+    /// Counts the frames whose header ends in these bytes, except DATA and HEADERS frames.
+    fn count_control_frames(&mut self, mut bytes: &[u8]) -> u32 {
         let mut count = 0;
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
@@ -113,7 +112,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for FrameLimit<I> {
     ) -> Poll<io::Result<()>> {
         let start = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
-        Poll::Ready(self.receive(&buffer.filled()[start..]))
+        Poll::Ready(self.count_received(&buffer.filled()[start..]))
     }
 }
 
@@ -124,7 +123,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for FrameLimit<I> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.sent(written)
+        self.count_sent(written)
     }
 
     fn poll_write_vectored(
@@ -133,7 +132,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for FrameLimit<I> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
-        self.sent(written)
+        self.count_sent(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -174,7 +173,7 @@ mod tests {
         for size in [1, 2, 8, 9, 10, 64, sent.len()] {
             let mut reader = FrameReader::default();
             let pieces = sent.chunks(size);
-            let count: u32 = pieces.map(|piece| reader.control_frames(piece)).sum();
+            let count: u32 = pieces.map(|piece| reader.count_control_frames(piece)).sum();
             assert_eq!(count, 3, "pieces of {size} bytes");
         }
     }

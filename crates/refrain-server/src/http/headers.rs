@@ -15,7 +15,7 @@ const BASE64_PREFIX: &str = "=?base64?";
 /// rebinding. Browsers let web pages read the responses only if their origin is [allowed](Self::with_origins).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedHosts {
-    /// `None`: any.
+    /// `None`: any host.
     hosts: Option<Vec<String>>,
     pub(super) origins: AllowedOrigins,
 }
@@ -83,12 +83,8 @@ impl AllowedHosts {
         let Some(origin) = headers.origin.value else {
             return Ok(());
         };
-        let from = origin
-            .to_str()
-            .ok()
-            .and_then(|origin| origin.split_once("://"))
-            .map(|(_, host)| host.as_bytes());
-        let is_allowed = from.is_some_and(|host| self.contains(host))
+        let url = origin.to_str().ok().and_then(|url| url.split_once("://"));
+        let is_allowed = url.is_some_and(|(_, host)| self.contains(host.as_bytes()))
             || self.origins.contains(origin.as_bytes());
         if is_allowed && !headers.origin.repeated {
             return Ok(());
@@ -132,7 +128,7 @@ pub(super) enum HostError {
     Origin(String),
 }
 
-/// The headers that the endpoint reads, collected in one pass, which costs less than a lookup for each.
+/// The headers that the endpoint reads, collected in one pass: that costs less than a lookup for each.
 #[derive(Debug)]
 pub(crate) struct Headers<'a> {
     all: &'a HeaderMap,
@@ -158,7 +154,7 @@ pub(super) enum ContentEncoding {
 
 impl ContentEncoding {
     /// The supported encodings, as a value of `Accept-Encoding`.
-    pub(super) const ACCEPTED: &'static str = match cfg!(feature = "gzip") {
+    pub(super) const SUPPORTED: &'static str = match cfg!(feature = "gzip") {
         true => "gzip, identity",
         false => "identity",
     };
@@ -271,54 +267,54 @@ impl<'a> Headers<'a> {
     /// Checks that the metadata headers equal the fields of the body.
     pub(crate) fn check(&self, method: &str, request: &ParsedRequest<'_>) -> Result<(), RpcError> {
         let version = &request.meta().protocol_version;
-        matches(&self.version, "MCP-Protocol-Version", version, false)?;
-        matches(&self.method, "Mcp-Method", method, false)?;
+        check_equal(&self.version, "MCP-Protocol-Version", version, false)?;
+        check_equal(&self.method, "Mcp-Method", method, false)?;
         match (request.name(), request) {
             (None, _) => Ok(()),
-            // Widely used clients leave it out.
+            // Widely used clients omit the header in task requests.
             (Some(_), ParsedRequest::Task(_)) if self.name.value.is_none() => Ok(()),
-            (Some(name), _) => matches(&self.name, "Mcp-Name", name, true),
+            (Some(name), _) => check_equal(&self.name, "Mcp-Name", name, true),
         }
     }
 }
 
-fn matches(
+/// Checks that a header equals a field of the body. `can_be_encoded`: the header may be in base64.
+fn check_equal(
     header: &SingleHeader<'_>,
     name: &str,
     body: &str,
-    encoded: bool,
+    can_be_encoded: bool,
 ) -> Result<(), RpcError> {
     let SingleHeader {
         value: Some(value),
         repeated: false,
     } = header
     else {
-        let problem = if header.repeated {
-            "repeated"
-        } else {
-            "missing"
+        let problem = match header.repeated {
+            true => "repeated",
+            false => "missing",
         };
         return Err(RpcError::header_mismatch(format!(
             "{problem} {name} header: expected {:?} as in the body",
             Excerpt(body)
         )));
     };
-    let is_encoded = encoded && body.starts_with(BASE64_PREFIX);
-    if value.as_bytes() == body.as_bytes() && body.is_ascii() && !is_encoded {
+    // A name that itself starts with the prefix must be encoded.
+    let must_be_encoded = can_be_encoded && body.starts_with(BASE64_PREFIX);
+    if value.as_bytes() == body.as_bytes() && body.is_ascii() && !must_be_encoded {
         return Ok(());
     }
     let value = value
         .to_str()
         .map_err(|_| RpcError::header_mismatch(format!("invalid {name} header: not ASCII")))?;
-    let decoded = if encoded {
-        decode_header(value).ok_or_else(|| {
+    let decoded = match can_be_encoded {
+        true => decode_header(value).ok_or_else(|| {
             RpcError::header_mismatch(format!(
                 "invalid {name} header {:?}: not base64 of UTF-8",
                 Excerpt(value)
             ))
-        })?
-    } else {
-        Cow::Borrowed(value)
+        })?,
+        false => Cow::Borrowed(value),
     };
     if decoded == body {
         return Ok(());

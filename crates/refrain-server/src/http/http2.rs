@@ -3,7 +3,7 @@
 //! A stream is limited like an HTTP/1.1 connection: it counts as a connection of its address while its request or
 //! response is in memory, and it ends if its client does not read.
 
-use super::body::guarded;
+use super::body::attach_guard;
 use super::connections::{ConnectionContext, drive};
 use super::frame_limit::FrameLimit;
 use super::idle::WriteState;
@@ -29,31 +29,33 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// Maximum number of open streams of one connection.
-const STREAMS: u32 = 100;
-/// Maximum number of streams that the client resets before they are served, or by invalid frames. More close the connection.
-const RESETS: usize = 20;
-/// Bytes of request bodies that one stream and one connection may send before they are read.
+/// Maximum number of open streams per connection.
+const MAX_STREAMS: u32 = 100;
+/// Maximum number of streams per connection that are reset: by the client before they are served, or because of invalid
+/// frames. Further resets close the connection.
+const MAX_RESETS: usize = 20;
+/// Maximum number of unread bytes of request bodies per stream.
 const STREAM_WINDOW: u32 = 64 << 10;
+/// Maximum number of unread bytes of request bodies per connection.
 const CONNECTION_WINDOW: u32 = 256 << 10;
-/// Bytes of a response that are buffered for a stream.
+/// Maximum number of buffered bytes of a response.
 const SEND_BUFFER: usize = 64 << 10;
-/// A connection without a reply to a ping is closed.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
+/// A connection is closed if it does not answer a ping in this time.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The start of the connection preface. `PRI` is not a method of HTTP/1.1.
 const PREFACE: &[u8; 4] = b"PRI ";
-/// How often, and at which interval, the socket is read until it has the start of the preface.
+/// Maximum number of attempts to read the start of the preface.
 const PREFACE_ATTEMPTS: usize = 50;
 const PREFACE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Whether a client starts with HTTP/2.
+/// Whether the client sends the connection preface of HTTP/2.
 pub(super) async fn is_http2(stream: &TcpStream) -> bool {
     let mut start = [0; PREFACE.len()];
     for _ in 0..PREFACE_ATTEMPTS {
         match stream.peek(&mut start).await {
-            // `POST` starts with the same letter.
+            // More bytes are needed: `POST` starts with the same letter.
             Ok(read @ 1..4) if PREFACE.starts_with(&start[..read]) => {
                 tokio::time::sleep(PREFACE_INTERVAL).await;
             }
@@ -68,7 +70,7 @@ tokio::task_local! {
     static STREAM: Result<Arc<Stream>, LimitReached>;
 }
 
-/// A request and its response.
+/// A stream: one request and its response.
 #[derive(Debug)]
 pub(super) struct Stream {
     writes: WriteState,
@@ -76,7 +78,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Resolves if the client reads nothing of the response for some time.
+    /// Resolves when the client has read nothing for `idle_time` although data waits for it.
     async fn stalled(&self, idle_time: Duration) {
         loop {
             tokio::time::sleep(idle_time).await;
@@ -86,20 +88,20 @@ impl Stream {
         }
     }
 
-    /// Records that a response waits until the client reads.
-    pub(super) fn wait(&self) {
+    /// Records that data waits until the client reads.
+    pub(super) fn record_waiting(&self) {
         self.writes.record(false);
     }
 
     /// Records that the client reads.
-    pub(super) fn read(&self) {
+    pub(super) fn record_read(&self) {
         self.writes.record(true);
     }
 
-    /// Records that data waits until the client reads. The data keeps this stream until it is sent.
-    pub(super) fn write(self: &Arc<Self>, bytes: Bytes) -> Bytes {
-        self.wait();
-        guarded(bytes, self.clone())
+    /// Records that these bytes wait until the client reads. They keep this stream, and its permit, until they are sent.
+    pub(super) fn guard(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        self.record_waiting();
+        attach_guard(bytes, self.clone())
     }
 }
 
@@ -108,7 +110,7 @@ impl Stream {
 struct StreamExecutor(Arc<ConnectionContext>);
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
-    fn execute(&self, exchange: F) {
+    fn execute(&self, future: F) {
         let context = &self.0;
         let permit = context.limiter.acquire(context.key.clone());
         let stream = permit.map(|permit| {
@@ -117,22 +119,22 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
                 _permit: permit,
             })
         });
-        let Ok(watched) = stream.clone() else {
+        let Ok(admitted) = stream.clone() else {
             // Rejects the request now: a spawned task would keep it in memory until it runs.
-            let rejecting = pin!(STREAM.scope(stream, exchange));
-            let _ = rejecting.poll(&mut Context::from_waker(Waker::noop()));
+            let rejection = pin!(STREAM.scope(stream, future));
+            let _ = rejection.poll(&mut Context::from_waker(Waker::noop()));
             return;
         };
         let idle_time = context.routes.server().limits().idle_time;
         // An interval of zero would end every stream.
         let idle_time = idle_time.max(Duration::from_millis(1));
-        let serving = async move {
+        let until_stalled = async move {
             tokio::select! {
-                () = exchange => {}
-                () = watched.stalled(idle_time) => tracing::debug!("stream closed: client does not read"),
+                () = future => {}
+                () = admitted.stalled(idle_time) => tracing::debug!("stream closed: client does not read"),
             }
         };
-        tokio::spawn(STREAM.scope(stream, serving));
+        tokio::spawn(STREAM.scope(stream, until_stalled));
     }
 }
 
@@ -149,9 +151,9 @@ where
     };
     let connection = http2::Builder::new(StreamExecutor(context.clone()))
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .max_pending_accept_reset_streams(RESETS)
-        .max_local_error_reset_streams(RESETS)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_pending_accept_reset_streams(MAX_RESETS)
+        .max_local_error_reset_streams(MAX_RESETS)
         .max_header_list_size(u32::try_from(head).unwrap_or(u32::MAX))
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -180,7 +182,7 @@ async fn serve_stream(
             let metrics = &context.routes.server().0.services.metrics;
             metrics.request_refused(Refusal::Connections);
             limited_event!(WARN, reason = %reached, "HTTP/2 stream rejected");
-            // Without a body, which would stay in memory, uncounted, until the client reads it.
+            // Without a body: it would stay in memory, uncounted, until the client reads it.
             let mut response = empty(StatusCode::SERVICE_UNAVAILABLE);
             let second = HeaderValue::from_static("1");
             response.headers_mut().insert(RETRY_AFTER, second);

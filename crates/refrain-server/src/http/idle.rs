@@ -1,6 +1,5 @@
-//! Detection of idle connections, and of clients that do not read.
-//!
-//! One periodic check of all connections costs less than a timer per request.
+//! Detection of idle connections, and of clients that do not read, by one periodic check of all connections: that costs less
+//! than a timer per request.
 
 use crate::limits::Permit;
 use parking_lot::Mutex;
@@ -22,20 +21,19 @@ const BLOCKED_AT_LAST_CHECK: u8 = 2;
 pub(super) struct WriteState(AtomicU8);
 
 impl WriteState {
-    /// Records whether the client has read what was written.
-    pub(super) fn record(&self, is_read: bool) {
+    pub(super) fn record(&self, is_writable: bool) {
         let relaxed = Ordering::Relaxed;
-        if is_read {
+        if is_writable {
             if self.0.load(relaxed) != WRITABLE {
                 self.0.store(WRITABLE, relaxed);
             }
         } else {
-            // Keeps the mark of the last check.
+            // Does not overwrite `BLOCKED_AT_LAST_CHECK`.
             let _ = self.0.compare_exchange(WRITABLE, BLOCKED, relaxed, relaxed);
         }
     }
 
-    /// Whether the client has read nothing since the last check although there was data for it.
+    /// Whether writes were blocked at the last check and ever since.
     pub(super) fn is_blocked_since_last_check(&self) -> bool {
         let (relaxed, next) = (Ordering::Relaxed, BLOCKED_AT_LAST_CHECK);
         let previous = self.0.compare_exchange(BLOCKED, next, relaxed, relaxed);
@@ -43,14 +41,16 @@ impl WriteState {
     }
 }
 
+/// The state of a connection that its requests and the idle check share.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     /// The client's address.
     pub(crate) address: Option<IpAddr>,
-    /// Returned when the connection ends, or when it is closed for another one.
+    /// Returned when the connection ends, or earlier by [`return_permit`](Self::return_permit).
     permit: Mutex<Option<Permit>>,
+    /// The number of requests received so far.
     requests: AtomicU64,
-    /// Requests in flight. HTTP/2 allows several.
+    /// The number of requests in flight. HTTP/2 allows several.
     running: AtomicUsize,
     pub(super) writes: WriteState,
     closing: AtomicBool,
@@ -74,7 +74,7 @@ impl Activity {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Closes the connection after the current request.
+    /// Closes the connection after the requests in flight.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
         if let Some(waker) = self.waker.get() {
@@ -103,12 +103,12 @@ impl Activity {
         self.running.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether no request is running and none was received since the request count was `seen`. Updates `seen`.
-    pub(crate) fn is_idle_since(&self, seen: &mut u64) -> bool {
+    /// Whether no request is in flight and none was received since the last check. `checked_requests`: the number of
+    /// requests at the last check, which is updated.
+    pub(crate) fn is_idle_since_check(&self, checked_requests: &mut u64) -> bool {
         let requests = self.requests.load(Ordering::Relaxed);
-        let idle = requests == *seen && !self.is_busy();
-        *seen = requests;
-        idle
+        let last = std::mem::replace(checked_requests, requests);
+        requests == last && !self.is_busy()
     }
 
     fn record_write<T>(&self, result: Poll<T>) -> Poll<T> {

@@ -3,12 +3,13 @@
 //! | request | response |
 //! | --- | --- |
 //! | POST of `initialize` | the session id in a header |
-//! | POST of a request | one JSON object if it completes promptly, otherwise a stream of events |
+//! | POST of a request | one JSON object if it completes within `MAX_JSON_DELAY`, otherwise a stream of events |
 //! | POST of a response or a notification | 202 |
 //! | GET | notifications outside of calls; with `Last-Event-ID`, the rest of a stream |
 //! | DELETE | 204, and the session ends |
 //!
-//! Another instance relays the request to the session's holder. If the holder is gone, it serves the request itself.
+//! An instance that does not hold the session relays the request to the holder. If the holder is gone, it serves the request
+//! itself.
 
 use super::body::EventSource;
 use super::errors::retry_after;
@@ -30,15 +31,15 @@ use refrain_wire::{ErrorCode, Id, Message, RpcError, parse};
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-pub(crate) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const NO_SESSION_ID: &str = "missing Mcp-Session-Id header: open a session with initialize";
-pub(crate) const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
-/// A call that takes longer is answered with a resumable stream instead of one JSON object.
-const PROMPT_TIME: Duration = Duration::from_millis(500);
+pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const MISSING_SESSION_ID: &str = "missing Mcp-Session-Id header: open a session with initialize";
+pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// The response to a call that takes longer is a resumable stream instead of one JSON object.
+const MAX_JSON_DELAY: Duration = Duration::from_millis(500);
 
 pub(super) fn is_session_request(parts: &Parts) -> bool {
-    is_session_method(&parts.method) && parts.headers.contains_key(SESSION)
+    is_session_method(&parts.method) && parts.headers.contains_key(SESSION_ID)
 }
 
 pub(super) fn is_session_method(method: &Method) -> bool {
@@ -58,7 +59,7 @@ impl HttpService {
             Ok(session) => session,
             Err(response) => return *response,
         };
-        let (server, legacy) = (&self.server, &self.server.0.legacy);
+        let server = &self.server;
         let request = RelayRequest {
             method: &Method::POST,
             headers,
@@ -66,7 +67,7 @@ impl HttpService {
             caller: &caller,
             legacy: true,
         };
-        match legacy.split_batch(&session, bytes) {
+        match server.0.legacy.split_batch(&session, bytes) {
             Ok(None) => {}
             Ok(Some(batch)) => {
                 if !relayed
@@ -81,44 +82,43 @@ impl HttpService {
                 return self.reject_with(Refusal::InvalidRequest, status, None, &error);
             }
         }
-        let context = |relays| Context {
+        let context = |can_relay| Context {
             http: Some(headers),
-            ..Context::new(caller.clone(), SessionContext::Open(&session), relays)
+            ..Context::new(caller.clone(), SessionContext::Open(&session), can_relay)
         };
         let response = match server.accept(message.clone(), context(!relayed)).await {
             Disposition::Response(response) => response,
-            Disposition::Relay(id, to) => match self.relay_session(&to.to, id, request).await {
+            Disposition::Relay(id, relay) => match self.relay_session(&relay.to, id, request).await
+            {
                 Some(response) => return response,
                 None => server.handle_message(message, context(false)).await,
             },
         };
-        match response.is_call() {
-            true => {
-                let caller = caller.limit_key();
-                self.respond_to_call(&session, caller, response).await
-            }
-            false => self.respond_with(response, None).await,
+        if !response.is_call() {
+            return self.respond_with(response, None).await;
         }
+        self.respond_to_call(&session, caller.limit_key(), response)
+            .await
     }
 
+    /// The session that the headers name, which must belong to this caller.
     pub(crate) fn find_session(
         &self,
         headers: &HeaderMap,
         caller: &Caller,
     ) -> Result<Session, BoxedResponse> {
         let legacy = &self.server.0.legacy;
-        let mut ids = headers.get_all(SESSION).iter();
+        let mut ids = headers.get_all(SESSION_ID).iter();
         let id = ids.next().and_then(|id| id.to_str().ok());
         let id = id.filter(|_| ids.next().is_none());
-        let session = match id.map(|id| legacy.find(id, &caller.principal)) {
-            Some(Ok(session)) => session,
-            Some(Err(reason)) => {
-                tracing::debug!(%reason, "session id rejected");
-                return Err(self.session_not_found());
-            }
-            None => return Err(self.session_not_found()),
+        let Some(id) = id else {
+            return Err(self.session_not_found());
         };
-        let version = headers.get(VERSION).map(HeaderValue::to_str);
+        let session = legacy.find(id, &caller.principal).map_err(|reason| {
+            tracing::debug!(%reason, "session id rejected");
+            self.session_not_found()
+        })?;
+        let version = headers.get(VERSION_HEADER).map(HeaderValue::to_str);
         let revision = session.revision.as_str();
         if version.is_some_and(|version| version.ok() != Some(revision)) {
             let reason = format!(
@@ -138,7 +138,7 @@ impl HttpService {
         self.reject(Refusal::Session, StatusCode::NOT_FOUND, reason)
     }
 
-    /// Rejects a message that has the version header of a legacy session, but no session id.
+    /// Rejects a legacy message without a session id. `None` if the message needs no session.
     pub(super) fn reject_without_session(
         &self,
         headers: &HeaderMap,
@@ -156,13 +156,14 @@ impl HttpService {
             }
             _ => return None,
         };
-        let version = headers.get(VERSION).and_then(|value| value.to_str().ok());
+        let version = headers
+            .get(VERSION_HEADER)
+            .and_then(|value| value.to_str().ok());
         version.and_then(Revision::parse)?;
-        let error = RpcError::invalid_request(NO_SESSION_ID);
+        let error = RpcError::invalid_request(MISSING_SESSION_ID);
         Some(self.reject_with(Refusal::Session, StatusCode::BAD_REQUEST, id, &error))
     }
 
-    /// Sends the response to a call: one JSON object if it completes promptly, otherwise a stream.
     async fn respond_to_call(
         &self,
         session: &Session,
@@ -172,8 +173,9 @@ impl HttpService {
         let legacy = &self.server.0.legacy;
         let id = response.id();
         let purpose = id.map(|id| legacy.purpose_of_call(session, id.as_json()));
-        let reader = legacy.stream(session, caller, vec![response], purpose.as_ref());
-        if let Some(Some((MessageKind::Reply, reply))) = within(PROMPT_TIME, reader.peek()).await {
+        let reader = legacy.stream_responses(session, caller, vec![response], purpose.as_ref());
+        let first = within(MAX_JSON_DELAY, reader.peek()).await;
+        if let Some(Some((MessageKind::Reply, reply))) = first {
             legacy.forget_stream(&reader);
             let mut response = json(reply);
             if let Some(time) = reader.retry_after() {
@@ -199,29 +201,28 @@ impl HttpService {
             let context = Context::new(caller.clone(), SessionContext::Open(session), false);
             let response = self.server.handle_message(message, context).await;
             if !response.is_call() {
-                // Nothing limits the lists of a batch, so other connections are served in between.
+                // Messages other than calls need no permit, so a long batch must not block other connections.
                 tokio::task::yield_now().await;
             }
             responses.push(response);
         }
-        let is_retryable = |response: &crate::MessageResponse| {
+        let any_processed = responses
+            .iter()
+            .any(|response| matches!(response.status(), Status::Accepted | Status::Replied));
+        let retryable = responses.iter().position(|response| {
             matches!(response.status(), Status::Forbidden(_) | Status::Busy(_))
-        };
-        let is_done = |response: &crate::MessageResponse| {
-            matches!(response.status(), Status::Accepted | Status::Replied)
-        };
-        let any_done = responses.iter().any(is_done);
-        let first = responses.iter().position(is_retryable);
-        if let Some(first) = first.filter(|_| !any_done) {
-            // No message was processed, so the HTTP status can report the failure.
-            return self.respond_with(responses.swap_remove(first), None).await;
+        });
+        if !any_processed && let Some(retryable) = retryable {
+            // The client can send the whole batch again, so the HTTP status reports the failure.
+            let response = responses.swap_remove(retryable);
+            return self.respond_with(response, None).await;
         }
         responses.retain(|response| *response.status() != Status::Accepted);
         if responses.is_empty() {
             return empty(StatusCode::ACCEPTED);
         }
         let (legacy, caller) = (&self.server.0.legacy, caller.limit_key());
-        let reader = legacy.stream(session, caller, responses, None);
+        let reader = legacy.stream_responses(session, caller, responses, None);
         self.resumable_stream(session, reader)
     }
 
@@ -236,6 +237,7 @@ impl HttpService {
         event_stream(source, keep_alive)
     }
 
+    /// Handles a GET or DELETE request of a session.
     pub(super) async fn handle_session_request(
         &self,
         parts: &Parts,
@@ -250,11 +252,13 @@ impl HttpService {
             Err(response) => return *response,
         };
         let legacy = &self.server.0.legacy;
-        let last = parts.headers.get(LAST_EVENT);
-        let after = last.map(|last| last.to_str().ok().and_then(EventId::parse));
+        let last = parts.headers.get(LAST_EVENT_ID).map(|last| {
+            let last = last.to_str().ok().and_then(EventId::parse);
+            last.ok_or(StreamResumeError::Malformed)
+        });
         let own = self.server.0.relay.own.id();
-        let is_here = matches!(&after, Some(Some(after)) if after.instance == own);
-        if !relayed && !is_here {
+        let is_own = matches!(&last, Some(Ok(last)) if last.instance == own);
+        if !relayed && !is_own {
             let request = RelayRequest {
                 method: &parts.method,
                 headers: &parts.headers,
@@ -262,7 +266,10 @@ impl HttpService {
                 caller: &caller,
                 legacy: true,
             };
-            let purpose = after.as_ref().and_then(|after| after.as_ref()?.purpose());
+            let purpose = match &last {
+                Some(Ok(last)) => last.purpose(),
+                _ => None,
+            };
             let holder = match purpose {
                 Some(Purpose::Call(call)) => legacy.holder_of_stream(&session, &call),
                 _ => session.holder.clone(),
@@ -278,12 +285,11 @@ impl HttpService {
             legacy.end(&session, caller.limit_key());
             return empty(StatusCode::NO_CONTENT);
         }
-        let reader = match after {
+        let reader = match last {
             None => legacy
                 .stream_notifications(&session, caller)
                 .map_err(Into::into),
-            Some(None) => Err(StreamResumeError::Malformed),
-            Some(Some(after)) => legacy.resume(&session, &after, caller),
+            Some(last) => last.and_then(|last| legacy.resume(&session, &last, caller)),
         };
         match reader {
             Ok(reader) => self.resumable_stream(&session, reader),

@@ -7,8 +7,8 @@ use tokio::net::TcpListener;
 
 /// A socket to [`serve`](crate::serve) on. A [`TcpListener`] converts to one without TLS.
 ///
-/// It speaks HTTP/1.1. With the cargo feature `http2` it also speaks HTTP/2: over TLS if the client prefers it, otherwise
-/// to clients that start with it ("prior knowledge").
+/// It supports HTTP/1.1, and with the cargo feature `http2` also HTTP/2: over TLS if the client selects it (ALPN), without TLS
+/// for clients that send the preface of HTTP/2 ("prior knowledge").
 pub struct Listener {
     pub(super) socket: TcpListener,
     pub(super) transport: Transport,

@@ -1,4 +1,4 @@
-//! The protected resource metadata over HTTP.
+//! The protected resource metadata (RFC 9728) over HTTP.
 
 use super::{Body, JSON, empty};
 use crate::auth::{PublishedMetadata, WELL_KNOWN};
@@ -35,7 +35,7 @@ use std::task::{Context, Poll};
 pub struct MetadataService(Arc<PublishedMetadata>);
 
 impl MetadataService {
-    /// The metadata of this server. `None` if it has none.
+    /// The metadata of this server, if it was built with any.
     pub fn new(server: &Server) -> Option<Self> {
         server.0.auth.metadata.clone().map(Self)
     }
@@ -58,8 +58,8 @@ impl MetadataService {
         let mut response = Response::new(Body::full(self.0.body.clone()));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, JSON);
-        let minutes = HeaderValue::from_static("public, max-age=300");
-        headers.insert(CACHE_CONTROL, minutes);
+        let five_minutes = HeaderValue::from_static("public, max-age=300");
+        headers.insert(CACHE_CONTROL, five_minutes);
         response
     }
 

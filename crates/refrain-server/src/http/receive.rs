@@ -1,7 +1,7 @@
-//! Receiving a request: authentication from the head, then the body.
+//! Receiving a request: authentication by its headers, then the body.
 //!
-//! Invariants: a request that is rejected by its head costs no body buffer. A body that arrives in one chunk is neither
-//! copied nor counted. All other bodies have a permit for their bytes while they are in memory.
+//! Invariants: a request that is rejected because of its headers needs no body buffer. A body that arrives in one chunk is
+//! neither copied nor counted. All other bodies have a permit for their bytes while they are in memory.
 
 use super::idle::Activity;
 use super::{BoxedResponse, ContentEncoding, Headers, HttpService};
@@ -23,7 +23,7 @@ use std::pin::{Pin, pin};
 /// The permit of a body grows in steps of this many bytes.
 const PERMIT_STEP: usize = 16 << 10;
 
-/// Callers take turns with the parsing of bodies that are compressed or have more bytes than this.
+/// Larger bodies, and compressed ones, need a permit of the queue `large_requests` to be parsed.
 const LARGE_BODY: usize = 32 << 10;
 
 /// A request body in memory.
@@ -31,7 +31,7 @@ const LARGE_BODY: usize = 32 << 10;
 pub(super) struct ReceivedBody {
     pub(super) bytes: Bytes,
     _permit: Option<Permit>,
-    /// The right to parse a large body.
+    /// The permit to parse a large body.
     pub(super) parse_permit: Option<QueuePermit>,
 }
 
@@ -149,6 +149,7 @@ impl HttpService {
         })
     }
 
+    /// The response to a request whose body could not be received.
     async fn reject_body<B>(
         &self,
         parts: &Parts,
@@ -208,29 +209,29 @@ impl HttpService {
         limit: usize,
     ) -> Bytes {
         let mut first = Bytes::new();
-        let mut left = limit as u64;
+        let mut remaining = limit as u64;
         // A client that sent `Expect` reads the response without sending the body.
-        if parts.headers.contains_key(EXPECT) || body.size_hint().lower() > left {
+        if parts.headers.contains_key(EXPECT) || body.size_hint().lower() > remaining {
             return first;
         }
-        let discarding = async {
+        let read_rest = async {
             while let Some(Ok(frame)) = body.frame().await {
                 let data = frame.into_data().unwrap_or_default();
-                let Some(rest) = left.checked_sub(data.len() as u64) else {
+                let Some(rest) = remaining.checked_sub(data.len() as u64) else {
                     return;
                 };
-                left = rest;
+                remaining = rest;
                 if first.is_empty() {
                     first = data;
                 }
             }
         };
-        within(self.server.0.services.limits.body_time, discarding).await;
+        within(self.server.0.services.limits.body_time, read_rest).await;
         first
     }
 }
 
-/// Reads a body. `has_idle_check`: the connection is closed if the client sends nothing.
+/// Reads a body. `has_idle_check`: the periodic check closes the connection if the client sends nothing.
 async fn receive_body<B: Body<Data = Bytes>>(
     mut body: Pin<&mut B>,
     limits: &InstanceLimits,
@@ -240,7 +241,7 @@ async fn receive_body<B: Body<Data = Bytes>>(
     if body.size_hint().lower() > limits.body as u64 {
         return Err(BodyError::TooLarge);
     }
-    // A timer for each small request would cost more than the periodic check.
+    // The periodic check costs less than a timer for each small request.
     let first = match has_idle_check {
         true => next_data(body.as_mut()).await,
         false => within(limits.body_time, next_data(body.as_mut()))
@@ -256,12 +257,11 @@ async fn receive_body<B: Body<Data = Bytes>>(
     if body.is_end_stream() {
         return Ok(ReceivedBody {
             bytes: first,
-            _permit: None,
-            parse_permit: None,
+            ..ReceivedBody::default()
         });
     }
-    let rest = receive_rest(first, body, limits, caller);
-    let received = within(limits.body_time, rest).await;
+    let received = receive_rest(first, body, limits, caller);
+    let received = within(limits.body_time, received).await;
     received.unwrap_or(Err(BodyError::TimedOut))
 }
 
@@ -289,7 +289,7 @@ async fn receive_rest<B: Body<Data = Bytes>>(
     })
 }
 
-/// Decompresses a body. Stops at the limit for bodies, so a small one cannot take more memory than a large one.
+/// Decompresses a body, up to the limit for uncompressed bodies.
 #[cfg(feature = "gzip")]
 async fn decompress<E>(
     compressed: &ReceivedBody,
@@ -301,15 +301,15 @@ async fn decompress<E>(
     let mut decoder = flate2::bufread::GzDecoder::new(&compressed.bytes[..]);
     let mut permit = BodyPermit::acquire(PERMIT_STEP, limits, caller)?;
     let mut bytes = Vec::new();
-    let mut piece = [0; PERMIT_STEP];
+    let mut chunk = [0; PERMIT_STEP];
     loop {
-        let read = decoder.read(&mut piece).map_err(BodyError::Malformed)?;
+        let read = decoder.read(&mut chunk).map_err(BodyError::Malformed)?;
         if read == 0 {
             break;
         }
         permit.grow(bytes.len() + read)?;
-        bytes.extend_from_slice(&piece[..read]);
-        // A large body takes several milliseconds.
+        bytes.extend_from_slice(&chunk[..read]);
+        // A large body takes several milliseconds, which would delay other requests.
         tokio::task::yield_now().await;
     }
     if !decoder.into_inner().is_empty() {
@@ -336,7 +336,7 @@ impl<'a> BodyPermit<'a> {
         limits: &'a InstanceLimits,
         caller: &Caller,
     ) -> Result<Self, LimitReached> {
-        let reserved = Self::step(length, limits);
+        let reserved = Self::round_up(length, limits);
         let permit = limits.bodies.acquire_bytes(caller.limit_key(), reserved)?;
         Ok(Self {
             limits,
@@ -345,20 +345,20 @@ impl<'a> BodyPermit<'a> {
         })
     }
 
-    /// Makes room for a body of this length.
+    /// Grows the permit to a body of this length.
     fn grow<E>(&mut self, length: usize) -> Result<(), BodyError<E>> {
         if length > self.limits.body {
             return Err(BodyError::TooLarge);
         }
         if length > self.reserved {
-            let reserved = Self::step(length, self.limits);
+            let reserved = Self::round_up(length, self.limits);
             self.permit.grow_bytes(reserved - self.reserved)?;
             self.reserved = reserved;
         }
         Ok(())
     }
 
-    fn step(length: usize, limits: &InstanceLimits) -> usize {
+    fn round_up(length: usize, limits: &InstanceLimits) -> usize {
         length.next_multiple_of(PERMIT_STEP).min(limits.body)
     }
 }
@@ -374,7 +374,7 @@ async fn next_data<B: Body<Data = Bytes>>(
     Ok(None)
 }
 
-/// The last address in this header: the one that the nearest proxy added.
+/// The last address in this header, which the nearest proxy added.
 fn forwarded_address(headers: &HeaderMap, name: &HeaderName) -> Option<IpAddr> {
     let last = headers.get_all(name).iter().next_back()?.to_str().ok()?;
     let last = last.rsplit(',').next()?.trim();

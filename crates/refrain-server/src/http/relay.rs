@@ -1,6 +1,6 @@
-//! Relayed requests over HTTP, in both directions.
+//! Relaying over HTTP: sends requests to other instances, and authenticates theirs.
 
-use super::{Body, BoxedResponse, HttpService, ROUND, json};
+use super::{Body, BoxedResponse, HttpService, ROUND_STATS, json};
 use crate::auth::Caller;
 use crate::legacy::lost_call;
 use crate::live::{call_gone, receiver_unreachable};
@@ -27,7 +27,7 @@ const FORWARDED_HEADERS: [HeaderName; 7] = [
     WWW_AUTHENTICATE,
     ALLOW,
     HeaderName::from_static("x-accel-buffering"),
-    ROUND,
+    ROUND_STATS,
 ];
 
 impl HttpService {
@@ -54,8 +54,8 @@ impl HttpService {
         self.reject(Refusal::Forbidden, StatusCode::FORBIDDEN, reason)
     }
 
-    /// Relays a call to the instance that must run it. A relayed request is not relayed again. Returns the caller if no
-    /// other instance can run the call, so that this one must.
+    /// Relays a call to the instance that must run it. A relayed request is not relayed again. Returns the caller as an error
+    /// if no other instance can run the call, so that this one must.
     pub(crate) async fn relay_call(
         &self,
         id: Option<Id<'_>>,
@@ -83,8 +83,8 @@ impl HttpService {
             legacy: false,
         };
         loop {
-            let last = last_event(id, to.clone());
-            let error = match self.relay(&to, &request, last).await {
+            let last_event = last_event(id, to.clone());
+            let error = match self.relay(&to, &request, last_event).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
@@ -92,7 +92,7 @@ impl HttpService {
             if let RelayPurpose::Caller(next_peers) = &mut purpose
                 && error.is_gone()
             {
-                limited_event!(WARN, receiver = %to, %error, "peer gone, trying the next");
+                limited_event!(WARN, receiver = %to, %error, "peer gone, call relayed to the next");
                 metrics.live(LiveCallEvent::RelayFailed);
                 if next_peers.is_empty() {
                     return Err(caller);
@@ -106,7 +106,7 @@ impl HttpService {
         }
     }
 
-    /// Relays a request of a legacy session without an id. Returns `None` if it must be served here.
+    /// Relays a request without an id to the holder of its legacy session. `None` if this instance must serve it.
     pub(super) async fn relay_to_holder(
         &self,
         holder: &Holder,
@@ -119,15 +119,15 @@ impl HttpService {
         self.relay_session(&holder, None, request).await
     }
 
-    /// Relays a request of a legacy session. Returns `None` if the holder is gone and it must be served here.
+    /// Relays a request of a legacy session. `None` if the holder is gone, so that this instance must serve it.
     pub(super) async fn relay_session(
         &self,
         holder: &RelayDestination,
         id: Option<Id<'_>>,
         request: RelayRequest<'_>,
     ) -> Option<Response<Body>> {
-        let last = self.legacy_last_event(holder, id);
-        let error = match self.relay(holder, &request, last).await {
+        let last_event = self.legacy_last_event(holder, id);
+        let error = match self.relay(holder, &request, last_event).await {
             Ok(response) => return Some(response),
             Err(error) => error,
         };
@@ -168,11 +168,11 @@ impl HttpService {
         &self,
         to: &RelayDestination,
         request: &RelayRequest<'_>,
-        last: LastEvent,
+        last_event: LastEvent,
     ) -> Result<Response<Body>, RelayError> {
         let (head, body) = self.server.0.relay.send(to, request).await?;
         let mut response = Response::new(if is_stream(head.headers()) {
-            Body::relayed(RelayStream::new(body, last))
+            Body::relayed(RelayStream::new(body, last_event))
         } else {
             let bytes = body.collect().await?;
             match bytes.is_empty() {
@@ -220,15 +220,12 @@ fn relay_failure(
 }
 
 /// The last event of an interrupted stream of a call: an error.
-fn last_event(id: Option<Id<'_>>, from: RelayDestination) -> LastEvent {
+fn last_event(id: Option<Id<'_>>, receiver: RelayDestination) -> LastEvent {
     let id = id.map(|id| id.as_json().to_owned());
     Box::new(move |error| {
+        let error = receiver_unreachable(&receiver, &error);
         let mut out = Vec::with_capacity(256);
-        write_error(
-            &mut out,
-            id.as_deref(),
-            &receiver_unreachable(&from, &error),
-        );
+        write_error(&mut out, id.as_deref(), &error);
         Box::pin(std::future::ready(Some(out)))
     })
 }

@@ -24,9 +24,10 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Time to send the last replies of calls that ended because the drain time has elapsed.
-const LAST_REPLIES: Duration = Duration::from_secs(1);
+/// Time to send the replies of live calls that fail because the drain time has elapsed.
+const LAST_REPLIES_TIME: Duration = Duration::from_secs(1);
 
+/// A service at another path than `/mcp`.
 #[derive(Clone)]
 pub(crate) struct Mount {
     /// The path, or a prefix if it ends with a slash.
@@ -71,8 +72,10 @@ pub(crate) async fn serve_with(
     hosts: AllowedHosts,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let mounted = mounts.iter().filter_map(|mount| mount.server.clone());
-    let servers: Vec<Server> = [server.clone()].into_iter().chain(mounted).collect();
+    let mounted_servers = mounts.iter().filter_map(|mount| mount.server.clone());
+    let servers: Vec<Server> = std::iter::once(server.clone())
+        .chain(mounted_servers)
+        .collect();
     let routes = PortRoutes::Endpoint(HttpService::new(server.clone(), hosts), mounts.into());
     let mut connections = OpenConnections::new(routes);
     let workers: Vec<Worker> = servers.iter().map(Worker::start).collect();
@@ -90,22 +93,17 @@ pub(crate) async fn serve_with(
                 workers.iter().for_each(Worker::stop);
                 let end = Instant::now() + server.limits().drain_grace;
                 grace.as_mut().reset(end);
-                tracing::info!(
-                    running = running(&servers),
-                    live = unanswered(&servers),
-                    "draining"
-                );
+                let (running, unanswered) = (running_calls(&servers), unanswered_calls(&servers));
+                tracing::info!(running, unanswered, "draining");
             }
             () = &mut grace, if stopping => break,
         }
     }
     drain(&mut connections, listener, &servers).await;
     let drain_time = server.limits().drain_time;
-    let mut stopping = JoinSet::new();
-    for worker in workers {
-        stopping.spawn(worker.stopped(drain_time));
-    }
-    while stopping.join_next().await.is_some() {}
+    let stopped = workers.into_iter().map(|worker| worker.stopped(drain_time));
+    let mut stopped: JoinSet<()> = stopped.collect();
+    while stopped.join_next().await.is_some() {}
     Ok(())
 }
 
@@ -113,46 +111,43 @@ pub(crate) async fn serve_with(
 async fn drain(connections: &mut OpenConnections, listener: Listener, servers: &[Server]) {
     let limits = servers[0].limits();
     let drain_time = limits.drain_time;
-    let began = Instant::now();
-    let answering = accept_answers(connections, &listener, servers);
-    let is_answered = within(drain_time, answering).await.is_some();
-    let time_left = match is_answered {
-        true => drain_time.saturating_sub(began.elapsed()),
-        false => LAST_REPLIES,
+    let started = Instant::now();
+    let answers = accept_answers(connections, &listener, servers);
+    let time_left = match within(drain_time, answers).await {
+        Some(()) => drain_time.saturating_sub(started.elapsed()),
+        None => {
+            let calls = unanswered_calls(servers);
+            tracing::warn!(calls, "drain time elapsed with unanswered live calls");
+            LAST_REPLIES_TIME
+        }
     };
-    if !is_answered {
-        let calls = unanswered(servers);
-        tracing::warn!(calls, "drain time elapsed with live calls in memory");
-    }
     drop(listener);
     // A proxy may be sending a request on a connection of its pool.
     within(limits.drain_grace / 4, connections.closed()).await;
-    // Answers can no longer arrive.
+    // Without a listener, answers can no longer arrive.
     servers.iter().for_each(Server::close_live);
     connections.close();
-    let all = async {
+    let all_ended = async {
         connections.closed().await;
         // Live calls may run without a connection.
         for server in servers {
             server.0.services.limits.live.wait_until_idle().await;
         }
     };
-    if within(time_left, all).await.is_none() {
-        tracing::warn!(
-            running = running(servers),
-            "drain time elapsed, running calls dropped"
-        );
+    if within(time_left, all_ended).await.is_none() {
+        let running = running_calls(servers);
+        tracing::warn!(running, "drain time elapsed, running calls dropped");
     }
 }
 
-/// Accepts connections until no live call can need an answer, which arrives as a new request.
+/// Accepts connections until no live call waits for an answer, because an answer arrives as a new request.
 async fn accept_answers(
     connections: &mut OpenConnections,
     listener: &Listener,
     servers: &[Server],
 ) {
     let all_answered = async {
-        while unanswered(servers) > 0 {
+        while unanswered_calls(servers) > 0 {
             for server in servers {
                 server.0.live.all_answered().await;
             }
@@ -168,14 +163,12 @@ async fn accept_answers(
     }
 }
 
-fn unanswered(servers: &[Server]) -> usize {
-    servers
-        .iter()
-        .map(|server| server.0.live.unanswered())
-        .sum()
+fn unanswered_calls(servers: &[Server]) -> usize {
+    let servers = servers.iter();
+    servers.map(|server| server.0.live.unanswered()).sum()
 }
 
-fn running(servers: &[Server]) -> usize {
+fn running_calls(servers: &[Server]) -> usize {
     servers.iter().map(Server::running).sum()
 }
 
@@ -203,7 +196,7 @@ pub async fn serve_metrics(
     }
 }
 
-/// The allowed hosts of a metrics port at this address. `None`: any.
+/// The allowed hosts of a metrics port at this address. `None`: any host.
 #[cfg(feature = "metrics")]
 fn metrics_hosts(address: IpAddr) -> Option<AllowedHosts> {
     let address = address.to_canonical();
@@ -213,6 +206,7 @@ fn metrics_hosts(address: IpAddr) -> Option<AllowedHosts> {
     })
 }
 
+/// The routes of a port, which serves either the MCP endpoint or metrics.
 #[derive(Clone)]
 pub(super) enum PortRoutes {
     Endpoint(HttpService, Arc<[Mount]>),
@@ -229,7 +223,7 @@ impl PortRoutes {
         }
     }
 
-    /// Whether clients may use HTTP/2. Collectors of metrics do not need it.
+    /// Whether clients may use HTTP/2. Metrics collectors do not need it.
     #[cfg(feature = "http2")]
     pub(super) fn has_http2(&self) -> bool {
         matches!(self, Self::Endpoint(..))

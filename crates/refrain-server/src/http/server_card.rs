@@ -1,5 +1,4 @@
-//! The server card of SEP-2127: public metadata of the server, without authentication, at the endpoint's path
-//! followed by `/server-card`.
+//! The server card of SEP-2127: public metadata of a server, served without authentication.
 
 use super::{Body, Headers, HttpService, empty};
 use crate::auth::url::{HttpUrlError, SafeUrl};
@@ -166,7 +165,9 @@ impl PublishedCard {
 
     fn respond(&self, method: &Method, headers: &HeaderMap) -> Response<Body> {
         let mut response = match *method {
-            Method::GET | Method::HEAD if self.is_known(headers) => empty(StatusCode::NOT_MODIFIED),
+            Method::GET | Method::HEAD if self.is_cached(headers) => {
+                empty(StatusCode::NOT_MODIFIED)
+            }
             Method::GET | Method::HEAD => {
                 let mut response = Response::new(Body::full(self.body.clone()));
                 response.headers_mut().insert(CONTENT_TYPE, MEDIA_TYPE);
@@ -175,10 +176,10 @@ impl PublishedCard {
             Method::OPTIONS => empty(StatusCode::NO_CONTENT),
             _ => empty(StatusCode::METHOD_NOT_ALLOWED),
         };
-        let is_success = response.status() != StatusCode::METHOD_NOT_ALLOWED;
+        let is_allowed = response.status() != StatusCode::METHOD_NOT_ALLOWED;
         let headers = response.headers_mut();
         let mut set = |name, value| headers.insert(name, HeaderValue::from_static(value));
-        if !is_success {
+        if !is_allowed {
             set(ALLOW, "GET, HEAD, OPTIONS");
         }
         // The document is public, so any web page may read it.
@@ -186,15 +187,15 @@ impl PublishedCard {
         set(ACCESS_CONTROL_ALLOW_METHODS, "GET");
         set(ACCESS_CONTROL_ALLOW_HEADERS, "Content-Type, If-None-Match");
         set(ACCESS_CONTROL_EXPOSE_HEADERS, "ETag");
-        if is_success && *method != Method::OPTIONS {
+        if is_allowed && *method != Method::OPTIONS {
             set(CACHE_CONTROL, "public, max-age=3600");
             headers.insert(ETAG, self.etag.clone());
         }
         response
     }
 
-    /// Whether the client has this version of the document.
-    fn is_known(&self, headers: &HeaderMap) -> bool {
+    /// Whether the client has a cached copy of this card, by its `If-None-Match` header.
+    fn is_cached(&self, headers: &HeaderMap) -> bool {
         let sent = headers.get_all(IF_NONE_MATCH).iter();
         let tags = sent.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
         tags.map(<[u8]>::trim_ascii).any(|tag| {
@@ -204,7 +205,7 @@ impl PublishedCard {
 }
 
 impl HttpService {
-    /// The response to a request for the card. `None`: it is for another path, or there is no card.
+    /// The response to a request for the card. `None` if the request is for another path, or the server has no card.
     pub(super) fn server_card(
         &self,
         parts: &Parts,

@@ -12,8 +12,7 @@ use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// The time for a TLS handshake.
-pub(super) const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A certificate chain and its private key. Clones share them.
 #[derive(Clone)]

@@ -4,10 +4,9 @@
 //! instance (16 characters) ‖ - ‖ stream ‖ - ‖ sequence ‖ - ‖ purpose
 //! ```
 //!
-//! The purpose tells other instances what the stream is for: `l` for notifications of the session, `c` followed by the
-//! base64url of the request id for a call. It is not sealed, because a forged id affects only the client that sends it.
-//! It is omitted for
-//! batches, for calls with long ids, and for replies, which are the last events of their streams.
+//! The purpose lets other instances relay or restart the stream: `l` for notifications of the session, `c` followed by the
+//! base64url of the request id for a call. It is not sealed, because a forged id affects only the client that sends it. It is
+//! omitted for batches, for calls with long ids, and for replies, which are the last events of their streams.
 //!
 //! The session id names the first holder of the session. If another instance took the session over, event ids of the
 //! calls that run there end with `.` and the sealed name of that instance.
@@ -20,7 +19,7 @@ use std::sync::Arc;
 
 /// The longest request id, in bytes, that an event id can contain.
 const MAX_REQUEST_ID: usize = 64;
-/// Includes a sealed holder.
+/// The longest purpose, in bytes, with a sealed holder.
 const MAX_PURPOSE: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +61,7 @@ impl fmt::Display for EventId {
     }
 }
 
+/// The purpose of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Notifications outside of calls.
@@ -72,14 +72,15 @@ pub(crate) enum Purpose {
 /// The stream of the response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CallStream {
-    /// The id of the request, which is JSON.
+    /// The id of the request, as JSON.
     pub(super) id: String,
     /// The sealed holder of the stream, if it is not the holder of the session.
     pub(super) holder: Option<String>,
 }
 
 impl Purpose {
-    pub(super) fn text(&self) -> Option<String> {
+    /// The purpose as part of an event id. `None` for a call with a long id.
+    pub(super) fn encode(&self) -> Option<String> {
         match self {
             Self::Notifications => Some("l".to_owned()),
             Self::Call(CallStream { id, holder }) => {
@@ -103,8 +104,8 @@ impl Purpose {
         };
         let id = String::from_utf8(URL_SAFE_NO_PAD.decode(id).ok()?).ok()?;
         // The id is copied into a message, so it must be valid JSON.
-        let is_id = RequestId::parse(&id).is_some() && !id.contains(char::is_control);
-        is_id.then_some(Self::Call(CallStream { id, holder }))
+        let is_valid = RequestId::parse(&id).is_some() && !id.contains(char::is_control);
+        is_valid.then_some(Self::Call(CallStream { id, holder }))
     }
 }
 
@@ -126,7 +127,7 @@ mod tests {
             Some(call("\"a-b\"", None)),
             Some(call("7", Some("a-b_c"))),
         ] {
-            let text = purpose.as_ref().and_then(Purpose::text);
+            let text = purpose.as_ref().and_then(Purpose::encode);
             let id = EventId {
                 instance: "00000000000000ff".to_owned(),
                 stream: 3,
@@ -147,6 +148,6 @@ mod tests {
             let id = EventId::parse(&format!("a-1-2-{purpose}")).expect("an event id");
             assert_eq!(id.purpose(), None, "{purpose}");
         }
-        assert_eq!(call(&"x".repeat(65), None).text(), None);
+        assert_eq!(call(&"x".repeat(65), None).encode(), None);
     }
 }

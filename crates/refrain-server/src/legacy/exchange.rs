@@ -17,12 +17,12 @@ use tokio::time::Sleep;
 pub(crate) struct LegacyExchange {
     legacy: Arc<LegacySessions>,
     pub(crate) session: Session,
-    /// The session id, if this request opened the session.
-    pub(crate) opened: Option<String>,
+    /// The id of the session, if this request opened it.
+    pub(crate) new_session_id: Option<String>,
     /// The request ids of the open asks, by key.
     open_asks: BTreeMap<String, String>,
     answers: Option<AnswerSender>,
-    /// The deadline after which answers are rejected. Set with the first ask.
+    /// Elapses when the session expires, after which answers are rejected. Set with the first ask.
     session_expiry: Option<Pin<Box<Sleep>>>,
 }
 
@@ -30,23 +30,24 @@ impl LegacyExchange {
     pub(crate) fn new(
         legacy: &Arc<LegacySessions>,
         session: &Session,
-        opened: Option<String>,
+        new_session_id: Option<String>,
     ) -> Box<Self> {
         Box::new(Self {
             legacy: legacy.clone(),
             session: session.clone(),
-            opened,
+            new_session_id,
             open_asks: BTreeMap::new(),
             answers: None,
             session_expiry: None,
         })
     }
 
+    /// Delivers the answers of this exchange to the handler of a round.
     pub(crate) fn connect(&mut self, round: &mut Round) {
         self.answers = round.open_answers();
     }
 
-    /// Whether the session has expired while the call only waits for answers, which would be rejected.
+    /// Whether the session has expired and the call only waits for answers, which would be rejected.
     pub(crate) fn is_expired(&mut self, round: &Round, cx: &mut Context<'_>) -> bool {
         let expiry = self.session_expiry.as_mut();
         if !expiry.is_some_and(|expiry| expiry.as_mut().poll(cx).is_ready()) {
@@ -67,12 +68,12 @@ impl LegacyExchange {
         for (key, ask) in asks {
             // A repeated ask gets a new id.
             messages.extend(self.withdraw(&key));
-            messages.extend(self.ask(key, &ask));
+            messages.extend(self.open_ask(key, &ask));
         }
         messages
     }
 
-    fn ask(&mut self, key: String, ask: &Ask) -> Option<Vec<u8>> {
+    fn open_ask(&mut self, key: String, ask: &Ask) -> Option<Vec<u8>> {
         let (legacy, session) = (&self.legacy, &self.session);
         let answers = self.answers.as_ref()?;
         let expiry = || Box::pin(tokio::time::sleep(legacy.time_left(session)));
@@ -84,7 +85,7 @@ impl LegacyExchange {
         Some(out)
     }
 
-    /// Withdraws an ask. Returns the cancellation, unless the ask was answered.
+    /// Withdraws an ask. Returns the message that cancels it, unless it was answered.
     fn withdraw(&mut self, key: &str) -> Option<Vec<u8>> {
         let id = self.open_asks.remove(key)?;
         self.legacy.withdraw_ask(&id).then(|| {
@@ -94,12 +95,13 @@ impl LegacyExchange {
         })
     }
 
+    /// Withdraws all open asks. Returns the messages that cancel them.
     pub(crate) fn withdraw_all(&mut self) -> Vec<Vec<u8>> {
         let keys: Vec<String> = self.open_asks.keys().cloned().collect();
         keys.iter().filter_map(|key| self.withdraw(key)).collect()
     }
 
-    /// Serializes the reply to a request with the MCP method `method`. Without an id, only errors are written.
+    /// Serializes the reply to a request. Without an id, only errors are written.
     pub(crate) fn write_reply(
         &self,
         out: &mut Vec<u8>,
@@ -112,8 +114,8 @@ impl LegacyExchange {
                 if error.code == ErrorCode::MissingCapability
                     && method == CallKind::Tool.method() =>
             {
-                let reply = &unsupported_tool(error);
-                legacy::write_reply(out, id, reply, self.session.revision);
+                let reply = unsupported_tool_result(error);
+                legacy::write_reply(out, id, &reply, self.session.revision);
             }
             (Some(id), reply) => legacy::write_reply(out, id, reply, self.session.revision),
             (None, Reply::Error(error)) => legacy::write_error(out, None, error),
@@ -126,9 +128,9 @@ impl LegacyExchange {
     }
 }
 
-/// The result of a tool that needs a capability which the client lacks. Hosts of legacy clients show results to the model,
-/// but drop errors.
-fn unsupported_tool(error: &RpcError) -> Reply {
+/// The result of a tool that needs a capability which the client lacks. Not an error, because applications show results to
+/// the model, but drop errors.
+fn unsupported_tool_result(error: &RpcError) -> Reply {
     let text = format!(
         "{}. Do not repeat the call: tell the user that this application does not support the tool, or continue without it",
         error.message

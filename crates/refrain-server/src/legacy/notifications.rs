@@ -1,4 +1,4 @@
-//! The session stream: notifications of changed lists and resources. Asks are never sent on it.
+//! Notifications of a session outside of calls: changed lists and resources.
 
 use super::state::SessionState;
 use super::{LegacySessions, Session};
@@ -21,12 +21,14 @@ pub(crate) struct SessionNotifications {
     session: Session,
     caller: Caller,
     state: watch::Receiver<SessionState>,
-    has_state: bool,
+    /// Whether `state` can still change.
+    can_change: bool,
+    /// The URIs of the current subscription.
     uris: Vec<String>,
     subscription: Subscription,
     /// The previous subscription, with undelivered changes.
     previous: Option<Subscription>,
-    /// Whether a changed subscription waits for a permit.
+    /// Whether a changed subscription waits for a permit. It is retried at each tick of `retry`.
     is_waiting: bool,
     retry: Interval,
     /// When the session expires. `None` if that is beyond the range of `Instant`.
@@ -49,7 +51,7 @@ impl LegacySessions {
         Ok(SessionNotifications {
             subscription,
             state,
-            has_state: true,
+            can_change: true,
             uris,
             previous: None,
             is_waiting: false,
@@ -96,8 +98,8 @@ impl SessionNotifications {
                     wire_recorder::record_legacy(self.session.revision, "", &change);
                     return Some(change);
                 }
-                changed = self.state.changed(), if self.has_state => {
-                    self.has_state = changed.is_ok();
+                changed = self.state.changed(), if self.can_change => {
+                    self.can_change = changed.is_ok();
                     self.update_subscription()?;
                 }
                 _ = self.retry.tick(), if self.is_waiting => self.update_subscription()?,
@@ -117,8 +119,8 @@ impl SessionNotifications {
             return Some(());
         }
         match self.legacy.subscribe_to(&uris, &self.caller) {
-            Ok(new) => {
-                self.previous = Some(std::mem::replace(&mut self.subscription, new));
+            Ok(subscription) => {
+                self.previous = Some(std::mem::replace(&mut self.subscription, subscription));
                 self.uris = uris;
                 self.is_waiting = false;
             }

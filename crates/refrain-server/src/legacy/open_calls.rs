@@ -14,9 +14,10 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
+/// The longest request id of an ask, in bytes.
 const MAX_ID: usize = 1024;
 
-/// A normalized request id: an unescaped string, or the literal of a number.
+/// A normalized request id: an unescaped string, or a number as the client wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RequestId {
     Text(String),
@@ -46,8 +47,10 @@ impl RequestId {
 
 #[derive(Default)]
 pub(super) struct OpenCalls {
-    last_number: u64,
+    last_ask_number: u64,
+    /// By request id.
     asks: HashMap<String, OpenAsk>,
+    /// By session key and request id. Notified to cancel the call.
     calls: HashMap<(Arc<str>, RequestId), Arc<Notify>>,
 }
 
@@ -67,9 +70,9 @@ impl LegacySessions {
         kind: AskKind,
         answers: &AnswerSender,
     ) -> String {
-        let mut open = self.open.lock();
-        open.last_number += 1;
-        let number = open.last_number.to_string();
+        let mut open = self.open_calls.lock();
+        open.last_ask_number += 1;
+        let number = open.last_ask_number.to_string();
         let holder = self.seal_own_holder(&ask_binding(session, &number));
         let id = format!("{number}-{holder}");
         let ask = OpenAsk {
@@ -91,7 +94,7 @@ impl LegacySessions {
         self.open_holder(&ask_binding(session, number), sealed)
     }
 
-    /// Seals this instance's name for an id that clients send back.
+    /// Seals this instance as the holder, for an id that clients send back.
     pub(super) fn seal_own_holder(&self, binding: &str) -> String {
         let holder = self.relay.own.to_string();
         let sealer = &self.services.sealer;
@@ -103,14 +106,14 @@ impl LegacySessions {
         Holder::parse(std::str::from_utf8(&opened.ok()?).ok()?)
     }
 
-    /// Closes an ask. Returns false if it was already answered.
+    /// Withdraws an ask. Returns false if it was already answered.
     pub(super) fn withdraw_ask(&self, id: &str) -> bool {
-        self.open.lock().asks.remove(id).is_some()
+        self.open_calls.lock().asks.remove(id).is_some()
     }
 
     /// Whether this ask of the session waits for its answer.
     pub(super) fn is_open(&self, session: &Session, id: &str) -> bool {
-        let open = self.open.lock();
+        let open = self.open_calls.lock();
         let ask = open.asks.get(id);
         ask.is_some_and(|ask| ask.session == session.key)
     }
@@ -123,7 +126,7 @@ impl LegacySessions {
         id: &str,
         response: &Response<'_>,
     ) -> Result<bool, LimitReached> {
-        let mut open = self.open.lock();
+        let mut open = self.open_calls.lock();
         let ask = match open.asks.entry(id.to_owned()) {
             Entry::Occupied(ask) if ask.get().session == session.key => ask,
             _ => return Ok(false),
@@ -132,7 +135,7 @@ impl LegacySessions {
             Ok(result) => result.get().len(),
             Err(message) => message.len(),
         };
-        let bytes = ask.get().answers.acquire(bytes)?;
+        let permit = ask.get().answers.acquire(bytes)?;
         let ask = ask.remove();
         drop(open);
         let answer = match &response.outcome {
@@ -142,8 +145,11 @@ impl LegacySessions {
             },
             Err(message) => Err(LiveAnswerError::Client(message.clone().into_owned())),
         };
-        let key = ask.key;
-        ask.answers.send(LiveAnswer { key, answer, bytes });
+        ask.answers.send(LiveAnswer {
+            key: ask.key,
+            answer,
+            permit,
+        });
         Ok(true)
     }
 
@@ -158,7 +164,7 @@ impl LegacySessions {
             key: (session.key.clone(), id),
             cancelled: Arc::default(),
         };
-        let mut open = self.open.lock();
+        let mut open = self.open_calls.lock();
         open.calls.insert(call.key.clone(), call.cancelled.clone());
         drop(open);
         call
@@ -167,12 +173,12 @@ impl LegacySessions {
     /// Cancels a call. Returns false if it does not run on this instance.
     pub(super) fn cancel_call(&self, session: &Session, id: RequestId) -> bool {
         let key = (session.key.clone(), id);
-        let cancelled = self.open.lock().calls.remove(&key);
+        let cancelled = self.open_calls.lock().calls.remove(&key);
         cancelled.inspect(|call| call.notify_one()).is_some()
     }
 
     pub(super) fn cancel_calls(&self, session: &Session) {
-        let mut open = self.open.lock();
+        let mut open = self.open_calls.lock();
         let calls = open.calls.extract_if(|(key, _), _| *key == session.key);
         let calls: Vec<_> = calls.collect();
         drop(open);
@@ -199,8 +205,8 @@ impl CancellableCall {
 
 impl Drop for CancellableCall {
     fn drop(&mut self) {
-        let mut open = self.legacy.open.lock();
-        // A later call may use the same id.
+        let mut open = self.legacy.open_calls.lock();
+        // A later call may have replaced this one under the same id.
         let registered = open.calls.get(&self.key);
         if registered.is_some_and(|call| Arc::ptr_eq(call, &self.cancelled)) {
             open.calls.remove(&self.key);

@@ -1,4 +1,4 @@
-//! Handling of the messages of a session.
+//! Handles the messages of a session.
 
 use super::state::StateError;
 use super::{LegacySessions, Lifetime, RequestId, Session};
@@ -7,7 +7,7 @@ use crate::dispatch::{Context, Dispatch};
 use crate::limits::LimitReached;
 use crate::metrics::{Label, NonCall, Refusal};
 use crate::relay::{Holder, PendingRelay};
-use crate::request_span::from_headers;
+use crate::request_span::trace_from_headers;
 use crate::rounds::{CallRequest, Home, TokenSource};
 use http::HeaderMap;
 use refrain_wire::legacy::{self, Revision, decode_set_level, decode_uri, split_batch};
@@ -22,6 +22,7 @@ const MAX_URI: usize = 1024;
 /// The longest request id, in bytes. A call keeps several copies of it.
 const MAX_REQUEST_ID: usize = 1024;
 
+/// The parameters of `notifications/cancelled`.
 #[derive(Deserialize)]
 pub(crate) struct CancelParams<'a> {
     #[serde(rename = "requestId", borrow)]
@@ -45,25 +46,22 @@ impl LegacySessions {
         let Some(batch) = split_batch(bytes) else {
             return Ok(None);
         };
-        let limit = self.services.limits.batch;
-        Err(RpcError::invalid_request(
-            if session.revision != Revision::V2025_03_26 {
-                "batches are not supported by the revision of this session: send one message at a time".to_owned()
-            } else if batch.is_empty() {
-                "empty batch: send at least one message".to_owned()
-            } else if batch.len() > limit {
-                format!(
-                    "a batch may have at most {limit} messages (`batch`), not {}",
-                    batch.len()
-                )
-            } else {
-                return Ok(Some(batch));
-            },
-        ))
+        let (length, limit) = (batch.len(), self.services.limits.batch);
+        let reason = if session.revision != Revision::V2025_03_26 {
+            "batches are not supported by the revision of this session: send one message at a time"
+                .to_owned()
+        } else if length == 0 {
+            "empty batch: send at least one message".to_owned()
+        } else if length > limit {
+            format!("a batch may have at most {limit} messages (`batch`), not {length}")
+        } else {
+            return Ok(Some(batch));
+        };
+        Err(RpcError::invalid_request(reason))
     }
 
-    /// Handles one message of a session. Returns its method and the result. If the transport cannot relay, messages for other
-    /// instances are handled here.
+    /// Handles one message of a session. Returns its method, or "" if that is not needed, and the result. If the transport
+    /// cannot relay, this instance handles messages for other instances, too.
     pub(crate) fn accept(
         &self,
         session: &Session,
@@ -89,22 +87,22 @@ impl LegacySessions {
         if let Err(missing) = self.auth.allow(&caller, &[]) {
             return ("", Dispatch::Forbidden(missing));
         }
-        let target = match message {
+        let holder = match message {
             Ok(Message::Notification { method, params }) if method == "notifications/cancelled" => {
                 Ok(self.cancel(session, params))
             }
             Ok(Message::Response(response)) => self.answer(session, &response),
             Ok(_) => Ok(None),
-            Err(rejection) => Err(rejected(rejection.error)),
+            Err(rejection) => Err(reject(rejection.error)),
         };
-        let dispatch = match target {
+        let dispatch = match holder {
             Ok(None) => Dispatch::Accepted,
             Ok(Some(holder)) if can_relay && self.relay.can_reach(&holder) => {
                 PendingRelay::dispatch(holder, caller)
             }
             Ok(Some(Holder { url: None, .. })) => Dispatch::Rejected(
                 Refusal::Elsewhere,
-                RpcError::invalid_request(HELD_ELSEWHERE),
+                RpcError::invalid_request(CALL_HELD_ELSEWHERE),
             ),
             Ok(Some(_)) => Dispatch::Rejected(Refusal::Elsewhere, lost_call()),
             Err(dispatch) => dispatch,
@@ -112,7 +110,7 @@ impl LegacySessions {
         ("", dispatch)
     }
 
-    /// Delivers an answer. Returns the holder in its id if that is another instance.
+    /// Delivers an answer. Returns the holder of the ask if that is another instance.
     fn answer(
         &self,
         session: &Session,
@@ -125,20 +123,20 @@ impl LegacySessions {
                 Err(reached) => return Err(self.busy(reached)),
             }
             if let Some(holder) = self.holder_of_ask(session, &ask) {
-                // If this instance is the holder, the ask was answered or withdrawn before.
+                // If this instance is the holder, the ask is already answered or withdrawn.
                 return Ok(Some(holder).filter(|holder| !self.relay.is_own(holder)));
             }
         }
         let error = "unknown id: this response does not match a request of the server";
-        Err(rejected(RpcError::invalid_request(error)))
+        Err(reject(RpcError::invalid_request(error)))
     }
 
-    /// Counts a request over a limit.
+    /// Rejects a request over a limit.
     fn busy(&self, reached: LimitReached) -> Dispatch {
-        self.services.metrics.request_refused(Refusal::Busy);
-        Dispatch::Busy(reached.into())
+        self.count_busy(Dispatch::Busy(reached.into()))
     }
 
+    /// Counts the rejection of a request over a limit.
     fn count_busy(&self, dispatch: Dispatch) -> Dispatch {
         if let Dispatch::Busy(_) = dispatch {
             self.services.metrics.request_refused(Refusal::Busy);
@@ -150,8 +148,8 @@ impl LegacySessions {
     fn cancel(&self, session: &Session, params: Option<&RawValue>) -> Option<Holder> {
         let cancel = CancelParams::read(params?)?;
         let id = RequestId::parse(cancel.request_id.get())?;
-        let is_done = self.cancel_call(session, id) || self.relay.is_own(&session.holder);
-        (!is_done).then(|| session.holder.clone())
+        let is_handled = self.cancel_call(session, id) || self.relay.is_own(&session.holder);
+        (!is_handled).then(|| session.holder.clone())
     }
 
     /// Handles a request of a session. Returns its method and the result.
@@ -166,7 +164,7 @@ impl LegacySessions {
         if let Some(kind) = CallKind::from_method(method) {
             let dispatch = legacy::decode_call(kind, params, settings).map(|mut call| {
                 let trace = call.meta.trace.take();
-                call.meta.trace = trace.or_else(|| from_headers(http?));
+                call.meta.trace = trace.or_else(|| trace_from_headers(http?));
                 self.rounds.begin(CallRequest {
                     call: &call,
                     token: TokenSource::Request,
@@ -183,7 +181,7 @@ impl LegacySessions {
             let unknown = RpcError::method_not_found(method);
             return ("", Dispatch::Invalid(unknown));
         };
-        // A completion holds a permit while it runs. The other requests end at once, so the check suffices.
+        // A completion holds a permit while it runs. The other requests need none, because they never wait.
         if request != NonCall::Complete
             && let Err(reached) = self.services.limits.calls.check(&caller.limit_key())
         {
@@ -213,6 +211,7 @@ impl LegacySessions {
         (request.name(), dispatch.unwrap_or_else(Dispatch::Invalid))
     }
 
+    /// Handles a request that changes the state of the session, or `ping`.
     fn change_session(
         &self,
         session: &Session,
@@ -220,7 +219,7 @@ impl LegacySessions {
         params: Option<&RawValue>,
         caller: &Caller,
     ) -> Result<Dispatch, RpcError> {
-        let changed = match request {
+        let result = match request {
             NonCall::Ping => Ok(()),
             NonCall::SetLevel => {
                 self.set_level(session, caller.limit_key(), decode_set_level(params)?)
@@ -232,8 +231,8 @@ impl LegacySessions {
                     return Err(RpcError::resource_not_found(&uri));
                 }
                 // Notifications of a resource need the same scopes as reading it.
-                let needed = catalog.scopes_of_resource(&uri);
-                if let Err(missing) = self.auth.allow(caller, needed) {
+                let scopes = catalog.scopes_of_resource(&uri);
+                if let Err(missing) = self.auth.allow(caller, scopes) {
                     return Ok(Dispatch::Forbidden(missing));
                 }
                 if uri.len() > MAX_URI {
@@ -258,9 +257,9 @@ impl LegacySessions {
                 }));
             }
         };
-        match changed {
+        match result {
             Ok(()) => Ok(Dispatch::Reply(Reply::complete(Empty {}))),
-            Err(StateError::Session) => {
+            Err(StateError::PerSession) => {
                 let limits = &self.services.limits;
                 Err(RpcError::invalid_params(format!(
                     "uri: subscription limit of this session reached: {} resources or {} bytes of URIs; unsubscribe from \
@@ -273,12 +272,12 @@ impl LegacySessions {
     }
 }
 
-fn rejected(error: RpcError) -> Dispatch {
+fn reject(error: RpcError) -> Dispatch {
     Dispatch::Rejected(Refusal::error(error.code), error)
 }
 
 /// The error text for an answer, a cancellation or a stream whose holder advertises no URL.
-pub(super) const HELD_ELSEWHERE: &str = "another instance holds the call and cannot be reached from here, or the call was lost in \
+pub(super) const CALL_HELD_ELSEWHERE: &str = "another instance holds the call and cannot be reached from here, or the call was lost in \
      a restart. Retry the request; if it fails again, call again. Server operators: start every instance with \
      --advertise URL (ServerBuilder::advertise), or route each session to one instance";
 

@@ -15,18 +15,21 @@ use refrain_wire::legacy::{Initialize, Revision};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The version of the format.
 const FORMAT: u8 = 2;
 /// The length of the content before the holder.
 const FIXED_BYTES: usize = 27;
+/// The longest session id, in bytes.
 const MAX_ID: usize = 1024;
 
+/// The content of a session id.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    /// The key of its state in memory. It does not reveal the id.
+    /// Identifies the session in memory and in logs. It does not reveal the id, which is a secret.
     pub(crate) key: Arc<str>,
     pub(crate) revision: Revision,
     pub(super) capabilities: Capabilities,
-    /// When it expires, in seconds since 1970.
+    /// In seconds since 1970. `u64::MAX` if the session ends with the process.
     pub(super) expires: u64,
     pub(crate) holder: Holder,
 }
@@ -51,8 +54,8 @@ impl Session {
         let revision = Revision::ALL
             .iter()
             .position(|revision| *revision == self.revision);
-        let flags = flags(self.capabilities).into_iter().enumerate();
-        let bits = flags.fold(0, |bits, (at, flag)| bits | (u8::from(flag) << at));
+        let flags = capability_flags(self.capabilities).into_iter().enumerate();
+        let bits = flags.fold(0, |bits, (index, flag)| bits | (u8::from(flag) << index));
         let mut content = vec![FORMAT, revision.unwrap_or_default() as u8, bits];
         content.extend_from_slice(&self.expires.to_be_bytes());
         content.extend_from_slice(&key);
@@ -69,14 +72,14 @@ impl Session {
         Some(Self {
             key: key_text(content[11..].try_into().ok()?),
             revision: *Revision::ALL.get(usize::from(revision))?,
-            capabilities: capabilities(bits),
+            capabilities: capabilities_from_bits(bits),
             expires: u64::from_be_bytes(content[3..11].try_into().ok()?),
             holder: Holder::parse(holder)?,
         })
     }
 }
 
-fn flags(capabilities: Capabilities) -> [bool; 6] {
+fn capability_flags(capabilities: Capabilities) -> [bool; 6] {
     [
         capabilities.form,
         capabilities.url,
@@ -87,8 +90,8 @@ fn flags(capabilities: Capabilities) -> [bool; 6] {
     ]
 }
 
-fn capabilities(bits: u8) -> Capabilities {
-    let bit = |at: u8| bits & (1 << at) != 0;
+fn capabilities_from_bits(bits: u8) -> Capabilities {
+    let bit = |index: u8| bits & (1 << index) != 0;
     Capabilities {
         form: bit(0),
         url: bit(1),
@@ -105,8 +108,8 @@ fn key_text(key: [u8; 16]) -> Arc<str> {
 }
 
 impl LegacySessions {
-    /// Opens a session for this caller. Returns the session and its id.
-    pub(crate) fn open(
+    /// Opens a session for this principal. Returns the session and its id.
+    pub(crate) fn open_session(
         &self,
         initialize: &Initialize,
         principal: &Principal,
@@ -134,7 +137,7 @@ impl LegacySessions {
         Duration::from_secs(session.expires.saturating_sub(now))
     }
 
-    /// The session with this id, if this caller opened it.
+    /// The session with this id, if this principal opened it.
     pub(crate) fn find(&self, id: &str, principal: &Principal) -> Result<Session, OpenError> {
         if id.len() > MAX_ID {
             return Err(OpenError::Length);
@@ -174,7 +177,9 @@ pub(super) mod tests {
         let params = serde_json::from_str(params).expect("JSON");
         let initialize = decode_initialize(Some(params)).expect("valid params");
         let (legacy, caller) = (&server.0.legacy, Principal::anonymous());
-        legacy.open(&initialize, &caller, Lifetime::Limited).0
+        legacy
+            .open_session(&initialize, &caller, Lifetime::Limited)
+            .0
     }
 
     #[test]
@@ -184,7 +189,7 @@ pub(super) mod tests {
             let session = Session {
                 key: key_text(key),
                 revision,
-                capabilities: capabilities(bits),
+                capabilities: capabilities_from_bits(bits),
                 expires: 1_234_567_890_123,
                 holder: Holder::parse("00000000000000ff http://a/mcp").expect("a holder"),
             };

@@ -1,6 +1,6 @@
-//! In-memory state of sessions: log level and subscriptions, and which sessions their clients have ended.
+//! In-memory state of sessions: log level, subscriptions, and whether the client has ended the session.
 //!
-//! Sessions with default state have no entry. Entries are removed when their session expires.
+//! A session with default state has no entry, unless a stream watches it. Entries are removed when their session expires.
 
 use super::{LegacySessions, Session};
 use crate::limits::{InstanceLimits, LimitKey, LimitReached, Limiter, Permit};
@@ -10,17 +10,18 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-const DEFAULT_LEVEL: LogLevel = LogLevel::Info;
+const DEFAULT_LOG_LEVEL: LogLevel = LogLevel::Info;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SessionState {
     pub(super) ended: bool,
     level: Option<LogLevel>,
+    /// The URIs of the subscribed resources.
     pub(super) uris: Vec<String>,
 }
 
 impl SessionState {
-    fn bytes(&self) -> usize {
+    fn uri_bytes(&self) -> usize {
         self.uris.iter().map(String::len).sum()
     }
 }
@@ -28,8 +29,9 @@ impl SessionState {
 /// The limit that a change of state would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StateError {
-    /// The resources or bytes of one session.
-    Session,
+    /// The limit of resources or bytes per session.
+    PerSession,
+    /// A limit of the caller or the instance.
     Limit(LimitReached),
 }
 
@@ -50,7 +52,7 @@ pub(super) struct SessionStates {
 struct StateEntry {
     state: Arc<watch::Sender<SessionState>>,
     expires: u64,
-    /// `None` while the state is the default. The entry exists only for the streams that watch it, which have permits.
+    /// `None` while the state is the default: then only streams keep the entry, and they have permits themselves.
     permits: Option<StatePermits>,
 }
 
@@ -95,7 +97,7 @@ impl SessionStates {
         })
     }
 
-    fn permits(&self, caller: LimitKey) -> Result<StatePermits, LimitReached> {
+    fn acquire_permits(&self, caller: LimitKey) -> Result<StatePermits, LimitReached> {
         Ok(StatePermits {
             bytes: self.bytes.acquire_bytes(caller.clone(), 0)?,
             _session: self.sessions.acquire(caller)?,
@@ -111,21 +113,23 @@ impl SessionStates {
     ) -> Result<(), StateError> {
         let mut permits = match self.entry(session).permits.take() {
             Some(permits) => permits,
-            None => self.permits(caller)?,
+            None => self.acquire_permits(caller)?,
         };
-        let grown = permits.bytes.grow_bytes(added_bytes);
+        let mut result = permits
+            .bytes
+            .grow_bytes(added_bytes)
+            .map_err(StateError::Limit);
         let entry = self.entry(session);
-        let mut changed = grown.map_err(StateError::Limit);
-        if changed.is_ok() {
+        if result.is_ok() {
             entry.state.send_if_modified(|state| {
-                changed = change(state);
-                changed.is_ok()
+                result = change(state);
+                result.is_ok()
             });
         }
         let state = entry.state.borrow();
-        permits.bytes.shrink_to_bytes(state.bytes());
+        permits.bytes.shrink_to_bytes(state.uri_bytes());
         entry.permits = (*state != SessionState::default()).then_some(permits);
-        changed
+        result
     }
 
     fn remove_expired(&mut self, now: u64) {
@@ -154,13 +158,13 @@ impl SessionStates {
     }
 }
 
-/// The sessions that their clients ended, until they expire. At a limit, the oldest session of the caller with the most
-/// ended sessions is dropped, and its id becomes valid again.
+/// The sessions that their clients ended, until they expire. At the limit, the entry that was added first for the caller with
+/// the most entries is dropped, so that the id of its session becomes valid again.
 struct EndedSessions {
     limit: usize,
     limit_per_caller: usize,
     keys: HashSet<Arc<str>>,
-    /// The expiry and key of each session, oldest end first.
+    /// The expiry and key of each session, in the order in which the sessions ended.
     by_caller: HashMap<LimitKey, VecDeque<(u64, Arc<str>)>>,
 }
 
@@ -179,9 +183,9 @@ impl EndedSessions {
             return;
         }
         if self.keys.len() >= self.limit
-            && let Some(most) = self.by_caller.values_mut().max_by_key(|ended| ended.len())
+            && let Some(largest) = self.by_caller.values_mut().max_by_key(|ended| ended.len())
         {
-            remove_first(most, &mut self.keys);
+            remove_first(largest, &mut self.keys);
             self.by_caller.retain(|_, ended| !ended.is_empty());
         }
         let ended = self.by_caller.entry(caller).or_default();
@@ -212,9 +216,9 @@ impl LegacySessions {
     ) -> Result<(), StateError> {
         let mut states = self.states.lock();
         states.remove_expired(self.services.source.unix_seconds());
-        let changed = states.change(session, caller, added_bytes, change);
+        let result = states.change(session, caller, added_bytes, change);
         states.remove_default(&session.key, 0);
-        changed
+        result
     }
 
     pub(crate) fn settings(&self, session: &Session) -> SessionSettings {
@@ -224,7 +228,7 @@ impl LegacySessions {
         SessionSettings {
             revision: session.revision,
             capabilities: session.capabilities,
-            log_level: Some(level.unwrap_or(DEFAULT_LEVEL)),
+            log_level: Some(level.unwrap_or(DEFAULT_LOG_LEVEL)),
         }
     }
 
@@ -266,9 +270,9 @@ impl LegacySessions {
                 return Ok(());
             }
             if state.uris.len() >= limits.subscribed_resources
-                || state.bytes() + uri.len() > limits.subscribed_bytes
+                || state.uri_bytes() + uri.len() > limits.subscribed_bytes
             {
-                return Err(StateError::Session);
+                return Err(StateError::PerSession);
             }
             state.uris.push(uri.to_owned());
             Ok(())
@@ -276,7 +280,7 @@ impl LegacySessions {
     }
 
     pub(super) fn unsubscribe(&self, session: &Session, caller: LimitKey, uri: &str) {
-        // Fails only without a permit for an entry, and then there is no subscription.
+        // Fails only if there is no entry, hence no subscription, and no permit for an entry.
         let _ = self.change_state(session, caller, 0, |state| {
             state.uris.retain(|subscribed| subscribed != uri);
             Ok(())
@@ -299,7 +303,7 @@ impl LegacySessions {
         self.cancel_calls(session);
     }
 
-    /// Removes the state of a session that no request can name any more.
+    /// Removes the state of a session that can receive no further requests.
     pub(crate) fn forget(&self, session: &Session) {
         self.states.lock().remove(&session.key);
     }

@@ -21,16 +21,20 @@ use std::time::Duration;
 const MAX_EVENTS: usize = 1024;
 
 pub(super) struct Stream {
+    /// The id of this instance.
     pub(super) instance: String,
     pub(super) number: u64,
+    /// The key of the session.
     pub(super) session: Arc<str>,
+    /// The encoded [`Purpose`](super::Purpose).
     pub(super) purpose: Option<Arc<str>>,
-    pub(super) limit: usize,
+    /// The maximum size of the stored events.
+    pub(super) max_bytes: usize,
     pub(super) caller: LimitKey,
     /// Whether several requests share the stream.
     pub(super) is_batch: bool,
     /// The current size of all streams, and of those of the caller.
-    pub(super) stored: [Arc<AtomicUsize>; 2],
+    pub(super) stored_bytes: [Arc<AtomicUsize>; 2],
     pub(super) state: Mutex<StreamState>,
 }
 
@@ -38,11 +42,14 @@ pub(super) struct Stream {
 pub(super) struct StreamState {
     phase: StreamPhase,
     events: VecDeque<StoredEvent>,
+    /// The size of the stored events.
     bytes: usize,
-    last: u64,
+    /// The sequence number of the last event.
+    last_sequence: u64,
     /// The sequence number of the last dropped ask or reply.
     last_dropped: u64,
-    reply: Option<u64>,
+    /// The sequence number of the reply.
+    reply_sequence: Option<u64>,
     /// Set if the reply reports a busy resource.
     retry_after: Option<Duration>,
     /// The sequence number of the last event that the current reader has received.
@@ -88,7 +95,7 @@ impl StreamState {
         }
     }
 
-    fn register(&mut self, cx: &Context<'_>) {
+    fn register_waker(&mut self, cx: &Context<'_>) {
         if !self.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
             self.wakers.push(cx.waker().clone());
         }
@@ -102,23 +109,23 @@ impl Stream {
             return;
         }
         let before = state.bytes;
-        state.last += 1;
+        state.last_sequence += 1;
         state.bytes += message.len();
-        let sequence = state.last;
+        let sequence = state.last_sequence;
         if kind == MessageKind::Reply {
-            state.reply = Some(sequence);
+            state.reply_sequence = Some(sequence);
         }
         state.events.push_back(StoredEvent {
             sequence,
             kind,
             message: message.into(),
         });
-        state.shrink_to(self.limit);
+        state.shrink_to(self.max_bytes);
         self.update_stored(&state, before);
         wake(state);
     }
 
-    /// Sets when the client should repeat its request. Called before the reply is pushed.
+    /// Sets the time after which the client should retry. Called before the reply is pushed.
     pub(super) fn set_retry_after(&self, time: Duration) {
         self.state.lock().retry_after = Some(time);
     }
@@ -132,7 +139,7 @@ impl Stream {
     }
 
     /// Drops the oldest events of this total size, unread ones included, except the last event.
-    pub(super) fn cut(&self, mut excess: usize) {
+    pub(super) fn drop_oldest(&self, mut excess: usize) {
         let mut state = self.state.lock();
         let before = state.bytes;
         while excess > 0 && state.events.len() > 1 {
@@ -150,7 +157,7 @@ impl Stream {
     /// Updates the size of all streams. `before` is the previous size of this one.
     fn update_stored(&self, state: &StreamState, before: usize) {
         if state.phase < StreamPhase::Removed {
-            for stored in &self.stored {
+            for stored in &self.stored_bytes {
                 stored.fetch_add(state.bytes, Ordering::Relaxed);
                 stored.fetch_sub(before, Ordering::Relaxed);
             }
@@ -167,25 +174,26 @@ impl Stream {
         let mut state = self.state.lock();
         if state.phase < StreamPhase::Removed {
             state.phase = StreamPhase::Removed;
-            for stored in &self.stored {
+            for stored in &self.stored_bytes {
                 stored.fetch_sub(state.bytes, Ordering::Relaxed);
             }
         }
         wake(state);
     }
 
-    pub(super) fn read(self: &Arc<Self>) -> StreamReader {
-        self.attach(self.state.lock(), 0)
+    /// Replaces the reader by a new one, from the start of the stream.
+    pub(super) fn reader(self: &Arc<Self>) -> StreamReader {
+        self.replace_reader(self.state.lock(), 0)
     }
 
-    /// Reads the events after this sequence number. `None` if an ask or reply among them was dropped.
-    pub(super) fn read_after(self: &Arc<Self>, sequence: u64) -> Option<StreamReader> {
+    /// Replaces the reader by a new one, after this sequence number. `None` if a later ask or reply was dropped.
+    pub(super) fn reader_after(self: &Arc<Self>, sequence: u64) -> Option<StreamReader> {
         let state = self.state.lock();
-        let is_complete = state.last_dropped <= sequence && sequence <= state.last;
-        is_complete.then(|| self.attach(state, sequence))
+        let is_complete = state.last_dropped <= sequence && sequence <= state.last_sequence;
+        is_complete.then(|| self.replace_reader(state, sequence))
     }
 
-    fn attach(
+    fn replace_reader(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, StreamState>,
         sequence: u64,
@@ -195,7 +203,7 @@ impl Stream {
         // The previous reader may have received more.
         state.last_read = sequence;
         let number = state.readers;
-        // Ends the previous reader.
+        // The previous reader ends when it is polled.
         wake(state);
         StreamReader {
             stream: self.clone(),
@@ -208,39 +216,42 @@ impl Stream {
         self.state.lock().has_reader
     }
 
+    /// Waits until all events were read, or the stream ends.
     pub(super) async fn drained(&self) {
-        self.until(|state| state.last_read >= state.last || state.phase >= StreamPhase::Ended)
-            .await;
+        self.wait_until(|state| {
+            state.last_read >= state.last_sequence || state.phase >= StreamPhase::Ended
+        })
+        .await;
     }
 
     pub(super) async fn removed(&self) {
-        self.until(|state| state.phase == StreamPhase::Removed)
+        self.wait_until(|state| state.phase == StreamPhase::Removed)
             .await;
     }
 
-    /// Waits until there was no reader for this long, or the stream ends. Returns false if it ended.
-    pub(super) async fn abandoned(&self, after: Duration) -> bool {
+    /// Waits until the stream had no reader for `time`, or it ends. Returns false if it ended.
+    pub(super) async fn abandoned(&self, time: Duration) -> bool {
         let has_ended = |state: &StreamState| state.phase >= StreamPhase::Ended;
         loop {
-            self.until(|state| !state.has_reader || has_ended(state))
+            self.wait_until(|state| !state.has_reader || has_ended(state))
                 .await;
             if has_ended(&self.state.lock()) {
                 return false;
             }
-            let reattached = self.until(|state| state.has_reader || has_ended(state));
-            if within(after, reattached).await.is_none() {
+            let reattached = self.wait_until(|state| state.has_reader || has_ended(state));
+            if within(time, reattached).await.is_none() {
                 return true;
             }
         }
     }
 
-    async fn until(&self, condition: impl Fn(&StreamState) -> bool) {
+    async fn wait_until(&self, condition: impl Fn(&StreamState) -> bool) {
         poll_fn(|cx| {
             let mut state = self.state.lock();
             match condition(&state) {
                 true => Poll::Ready(()),
                 false => {
-                    state.register(cx);
+                    state.register_waker(cx);
                     Poll::Pending
                 }
             }
@@ -249,7 +260,7 @@ impl Stream {
     }
 }
 
-/// Wakes waiting tasks without the lock, because a waker may run arbitrary code.
+/// Wakes waiting tasks. Releases the lock first, because a waker may run arbitrary code.
 fn wake(mut state: MutexGuard<'_, StreamState>) {
     let wakers = std::mem::take(&mut state.wakers);
     drop(state);
@@ -259,7 +270,9 @@ fn wake(mut state: MutexGuard<'_, StreamState>) {
 /// Reads a stream. Dropping it does not end the stream.
 pub(crate) struct StreamReader {
     pub(super) stream: Arc<Stream>,
+    /// The value of [`StreamState::readers`] for this reader.
     number: u64,
+    /// The sequence number of the last event that was read.
     sequence: u64,
 }
 
@@ -267,7 +280,7 @@ impl StreamReader {
     /// The id of the last event that was read, or of the start of the stream.
     pub(crate) fn id(&self) -> EventId {
         let stream = &self.stream;
-        let reply = stream.state.lock().reply;
+        let reply = stream.state.lock().reply_sequence;
         let purpose = stream.purpose.clone();
         EventId {
             instance: stream.instance.clone(),
@@ -294,7 +307,7 @@ impl StreamReader {
         state: &mut StreamState,
         cx: &mut Context<'_>,
     ) -> Poll<Option<(u64, MessageKind, Bytes)>> {
-        // After a gap the stream ends. The client resumes and gets the error.
+        // The stream ends at a gap. When the client resumes it, the response is an error.
         if state.readers != self.number || state.last_dropped > self.sequence {
             return Poll::Ready(None);
         }
@@ -308,7 +321,7 @@ impl StreamReader {
         if state.phase >= StreamPhase::Ended {
             return Poll::Ready(None);
         }
-        state.register(cx);
+        state.register_waker(cx);
         Poll::Pending
     }
 
@@ -318,7 +331,7 @@ impl StreamReader {
         next.map(|(_, kind, message)| (kind, message))
     }
 
-    /// When the client should repeat its request, if the reply reports a busy resource.
+    /// The time after which the client should retry, if the reply reports a busy resource.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.stream.state.lock().retry_after
     }

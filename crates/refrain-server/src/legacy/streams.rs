@@ -1,4 +1,4 @@
-//! The resumable streams of this instance. They store messages, whether or not a client reads them.
+//! The resumable streams of this instance. A stream stores messages, whether or not a client reads them.
 //!
 //! A GET with `Last-Event-ID` resumes a stream. If this instance does not have it, the request is relayed to the holder of
 //! the stream: the one in the event id if the session was taken over, otherwise the holder of the session. The table shows
@@ -12,7 +12,7 @@
 //! | is stored by another instance | error: try again | restarts here |
 
 use super::notifications::SessionNotifications;
-use super::request::HELD_ELSEWHERE;
+use super::request::CALL_HELD_ELSEWHERE;
 use super::stream::{Stream, StreamReader};
 use super::{CallStream, EventId, LegacySessions, Purpose, RequestId, Session, lost_call};
 use crate::auth::Caller;
@@ -31,18 +31,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::task::JoinSet;
 
+/// The maximum number of stored streams.
 pub(super) const MAX_STREAMS: usize = 4096;
-/// The maximum number of stored streams of one caller.
+/// The maximum number of stored streams per caller.
 pub(super) const MAX_STREAMS_EACH: usize = 512;
 
 pub(super) struct Streams {
     instance: String,
-    next: AtomicU64,
+    next_number: AtomicU64,
+    /// The maximum size of one stream, in bytes.
     stream_limit: usize,
+    /// The maximum size of all streams, in bytes.
     total_limit: usize,
+    /// The maximum size of the streams of one caller, in bytes.
     caller_limit: usize,
     /// The current size of all streams.
-    pub(super) stored: Arc<AtomicUsize>,
+    pub(super) stored_bytes: Arc<AtomicUsize>,
     pub(super) open: Mutex<OpenStreams>,
 }
 
@@ -51,6 +55,7 @@ pub(super) struct OpenStreams {
     pub(super) streams: HashMap<u64, Arc<Stream>>,
     /// Ended streams, oldest first.
     ended: BTreeSet<u64>,
+    /// The stream of notifications of each session, by session key.
     notifications: HashMap<Arc<str>, u64>,
     by_caller: HashMap<LimitKey, CallerStreams>,
 }
@@ -59,8 +64,8 @@ pub(super) struct OpenStreams {
 #[derive(Default)]
 struct CallerStreams {
     count: usize,
-    /// Their current size.
-    stored: Arc<AtomicUsize>,
+    /// The current size of these streams.
+    stored_bytes: Arc<AtomicUsize>,
     /// Ended streams, oldest first.
     ended: BTreeSet<u64>,
 }
@@ -74,7 +79,7 @@ pub(crate) enum StreamResumeError {
     #[error("the events after Last-Event-ID are no longer available")]
     Gone,
     /// Stored by another instance, or lost in a restart.
-    #[error("{HELD_ELSEWHERE}")]
+    #[error("{CALL_HELD_ELSEWHERE}")]
     Elsewhere,
     #[error(transparent)]
     Subscribe(#[from] SubscribeError),
@@ -84,11 +89,11 @@ impl Streams {
     pub(super) fn new(instance: String, limits: &ServerLimits) -> Self {
         Self {
             instance,
-            next: AtomicU64::new(1),
+            next_number: AtomicU64::new(1),
             stream_limit: limits.resume_bytes,
             total_limit: limits.resume_bytes_all,
             caller_limit: limits.resume_bytes_each,
-            stored: Arc::default(),
+            stored_bytes: Arc::default(),
             open: Mutex::default(),
         }
     }
@@ -99,7 +104,7 @@ impl Streams {
         caller: LimitKey,
         purpose: Option<&Purpose>,
     ) -> Arc<Stream> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let mut open = self.open.lock();
         let of_caller = open.by_caller.entry(caller.clone()).or_default();
         of_caller.count += 1;
@@ -108,10 +113,10 @@ impl Streams {
             number,
             session: session.key.clone(),
             is_batch: purpose.is_none(),
-            purpose: purpose.and_then(Purpose::text).map(Arc::from),
-            limit: self.stream_limit,
+            purpose: purpose.and_then(Purpose::encode).map(Arc::from),
+            max_bytes: self.stream_limit,
             caller,
-            stored: [self.stored.clone(), of_caller.stored.clone()],
+            stored_bytes: [self.stored_bytes.clone(), of_caller.stored_bytes.clone()],
             state: Mutex::default(),
         });
         open.streams.insert(number, stream.clone());
@@ -124,19 +129,19 @@ impl Streams {
             let [of_all, of_caller] = self.excess(stream);
             stream.shrink(of_all.max(of_caller));
             if stream.is_batch {
-                stream.cut(self.excess(stream)[1]);
+                stream.drop_oldest(self.excess(stream)[1]);
             }
         }
     }
 
     /// The bytes above the limits of all streams and of those of the caller.
     fn excess(&self, stream: &Stream) -> [usize; 2] {
-        let [all, of_caller] = stream.stored.each_ref();
+        let [all, of_caller] = stream.stored_bytes.each_ref();
         [(all, self.total_limit), (of_caller, self.caller_limit)]
             .map(|(stored, limit)| stored.load(Ordering::Relaxed).saturating_sub(limit))
     }
 
-    /// Makes this the notification stream of its session. Removes the previous one.
+    /// Makes this stream the notification stream of its session, and removes the previous one.
     fn replace_notifications(&self, stream: &Stream) {
         let mut open = self.open.lock();
         let previous = open
@@ -178,12 +183,14 @@ impl Streams {
             let open = self.open.lock();
             let of_caller = open.by_caller.get(caller).filter(|streams| {
                 streams.count > MAX_STREAMS_EACH
-                    || streams.stored.load(Ordering::Relaxed) > self.caller_limit
+                    || streams.stored_bytes.load(Ordering::Relaxed) > self.caller_limit
             });
             let too_many = open.streams.len() > MAX_STREAMS;
             let oldest = match of_caller {
                 Some(streams) => streams.ended.first(),
-                None if too_many || self.stored.load(Ordering::Relaxed) > self.total_limit => {
+                None if too_many
+                    || self.stored_bytes.load(Ordering::Relaxed) > self.total_limit =>
+                {
                     open.ended.first()
                 }
                 None => return true,
@@ -194,7 +201,7 @@ impl Streams {
                 Some(oldest) => {
                     if oldest.is_batch {
                         // A client that does not read must not keep the replies in memory.
-                        oldest.cut(usize::MAX);
+                        oldest.drop_oldest(usize::MAX);
                     }
                     self.forget(&oldest);
                 }
@@ -213,10 +220,11 @@ impl Streams {
         }
         let stream = self.open.lock().streams.get(&after.stream).cloned();
         let stream = stream.filter(|stream| stream.session == session.key);
-        let reader = stream.and_then(|stream| stream.read_after(after.sequence));
+        let reader = stream.and_then(|stream| stream.reader_after(after.sequence));
         reader.ok_or(StreamResumeError::Gone)
     }
 
+    /// Removes a stream, which then cannot be resumed.
     pub(super) fn forget(&self, stream: &Stream) {
         let mut open = self.open.lock();
         if open.streams.remove(&stream.number).is_some()
@@ -241,7 +249,7 @@ impl Streams {
 impl LegacySessions {
     /// Sends responses on a new stream. If no client reads the stream of an anonymous caller for `resume_time`, its calls
     /// are cancelled.
-    pub(crate) fn stream(
+    pub(crate) fn stream_responses(
         self: &Arc<Self>,
         session: &Session,
         caller: LimitKey,
@@ -250,22 +258,22 @@ impl LegacySessions {
     ) -> StreamReader {
         let is_anonymous = caller.is_anonymous();
         let stream = self.streams.open_stream(session, caller, purpose);
-        let reader = stream.read();
+        let reader = stream.reader();
         let (this, session) = (self.clone(), session.clone());
         tokio::spawn(async move {
-            let drive = |response| {
+            let send = |response| {
                 let (this, session) = (this.clone(), session.clone());
-                this.drive(session, response, stream.clone())
+                this.send_response(session, response, stream.clone())
             };
             let mut calls = JoinSet::new();
             let (ready, pending): (Vec<_>, Vec<_>) =
                 responses.into_iter().partition(MessageResponse::is_ready);
             for response in pending {
-                calls.spawn(drive(response));
+                calls.spawn(send(response));
             }
-            // No permit limits the lists of a batch, so they are encoded one by one, with yields to other tasks.
+            // Ready responses need no permit, so a long batch must not block other tasks.
             for response in ready {
-                drive(response).await;
+                send(response).await;
                 tokio::task::yield_now().await;
             }
             let resume_time = this.services.limits.resume_time;
@@ -294,7 +302,8 @@ impl LegacySessions {
         self.streams.forget(stream);
     }
 
-    async fn drive(
+    /// Sends the messages of a response on a stream, until the client cancels the call.
+    async fn send_response(
         self: Arc<Self>,
         session: Session,
         mut response: MessageResponse,
@@ -302,7 +311,7 @@ impl LegacySessions {
     ) {
         let id = response.id().map(|id| RequestId::read(id.as_json()));
         let call = id.map(|id| self.register_call(&session, id));
-        let sending = async {
+        let send_all = async {
             while let Some((kind, message)) = response.next_message().await {
                 if let Status::Busy(retry_after) = response.status() {
                     stream.set_retry_after(*retry_after);
@@ -321,12 +330,12 @@ impl LegacySessions {
             }
         };
         tokio::select! {
-            () = sending => {}
+            () = send_all => {}
             () = cancelled => {}
         }
     }
 
-    /// Sends the notifications of a session on a new stream, until it can no longer be resumed.
+    /// Sends the notifications of a session on a new stream, until the session ends or the stream is abandoned.
     pub(crate) fn stream_notifications(
         self: &Arc<Self>,
         session: &Session,
@@ -337,22 +346,26 @@ impl LegacySessions {
         let purpose = Purpose::Notifications;
         let stream = self.streams.open_stream(session, key, Some(&purpose));
         self.streams.replace_notifications(&stream);
-        let reader = stream.read();
-        tokio::spawn(self.clone().notify(notifications, stream));
+        let reader = stream.reader();
+        tokio::spawn(self.clone().send_notifications(notifications, stream));
         Ok(reader)
     }
 
-    async fn notify(self: Arc<Self>, mut notifications: SessionNotifications, stream: Arc<Stream>) {
-        let notifying = async {
+    async fn send_notifications(
+        self: Arc<Self>,
+        mut notifications: SessionNotifications,
+        stream: Arc<Stream>,
+    ) {
+        let send_all = async {
             while let Some(message) = notifications.next().await {
-                // As an ask, the message is not dropped before it is read.
+                // Unlike a `Notification`, an unread `Ask` is never dropped.
                 self.streams.push(&stream, MessageKind::Ask, message);
-                // For a slow client, repeated changes are merged while they wait in the subscription.
+                // Repeated changes are merged in the subscription while a slow client reads.
                 stream.drained().await;
             }
         };
         let has_ended = tokio::select! {
-            () = notifying => true,
+            () = send_all => true,
             _ = stream.abandoned(self.services.limits.resume_time) => false,
         };
         // Releases the permit of the subscription.
@@ -375,6 +388,7 @@ impl LegacySessions {
         self.streams.forget(&reader.stream);
     }
 
+    /// Resumes a stream after an event. The table in the module documentation shows the cases.
     pub(crate) fn resume(
         self: &Arc<Self>,
         session: &Session,
@@ -386,7 +400,7 @@ impl LegacySessions {
             Err(error) => error,
         };
         match (after.purpose(), error) {
-            // Otherwise two clients would replace each other's stream endlessly.
+            // Without this error, two clients would replace each other's stream endlessly.
             (Some(Purpose::Notifications), StreamResumeError::Gone)
                 if self.streams.has_notification_reader(session) =>
             {
@@ -396,7 +410,7 @@ impl LegacySessions {
             (Some(Purpose::Call(call)), StreamResumeError::Elsewhere)
                 if self.is_lost(&self.holder_of_stream(session, &call), after) =>
             {
-                Ok(self.report_lost(session, caller.limit_key(), &call.id))
+                Ok(self.stream_lost_call(session, caller.limit_key(), &call.id))
             }
             (_, error) => Err(error),
         }
@@ -429,7 +443,7 @@ impl LegacySessions {
     }
 
     /// A stream with one message: the error that the call with this request id is lost.
-    fn report_lost(
+    fn stream_lost_call(
         self: &Arc<Self>,
         session: &Session,
         caller: LimitKey,
@@ -440,7 +454,7 @@ impl LegacySessions {
         wire_recorder::record_legacy(session.revision, "", &message);
         let stream = self.streams.open_stream(session, caller, None);
         self.streams.push(&stream, MessageKind::Reply, message);
-        let (this, reader) = (self.clone(), stream.read());
+        let (this, reader) = (self.clone(), stream.reader());
         tokio::spawn(async move { this.end_stream(&stream).await });
         reader
     }

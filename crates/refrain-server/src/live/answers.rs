@@ -6,10 +6,12 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 pub(crate) struct LiveAnswer {
+    /// The key of the ask.
     pub(crate) key: String,
     /// The JSON text of the client's result.
     pub(crate) answer: Result<String, LiveAnswerError>,
-    pub(crate) bytes: Permit,
+    /// The permit for the bytes of the answer.
+    pub(crate) permit: Permit,
 }
 
 /// The reason why an ask has no valid answer.
@@ -49,7 +51,7 @@ impl AnswerSender {
         &self.caller
     }
 
-    /// Takes a permit for the bytes of an answer.
+    /// Acquires a permit for the bytes of an answer.
     pub(crate) fn acquire(&self, bytes: usize) -> Result<Permit, LimitReached> {
         self.limits.acquire_live_bytes(&self.caller, bytes)
     }

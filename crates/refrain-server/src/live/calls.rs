@@ -24,12 +24,13 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+/// The live calls of this instance.
 pub(crate) struct LiveCalls {
-    /// This instance's name in tokens.
+    /// This instance as the holder in tokens.
     pub(super) holder: String,
     parked: Mutex<HashMap<FlowId, Arc<ParkedCall>>>,
     pub(super) first_requests: FirstRequests,
-    /// `true` after the shutdown began.
+    /// `true` after [`close`](Self::close) was called.
     closed: watch::Sender<bool>,
     /// The number of calls that may need answers.
     unanswered: watch::Sender<usize>,
@@ -37,7 +38,7 @@ pub(crate) struct LiveCalls {
     pub(super) services: Services,
 }
 
-/// Completes when the shutdown begins.
+/// Completes when [`LiveCalls::close`] is called.
 pub(super) type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl LiveCalls {
@@ -62,25 +63,30 @@ impl LiveCalls {
         *self.unanswered.borrow()
     }
 
-    /// Waits until no call can need an answer.
+    /// Waits until no call may need an answer.
     pub(crate) async fn all_answered(&self) {
-        // Cannot fail: `self` owns the sender.
-        let _ = self.unanswered.subscribe().wait_for(|n| *n == 0).await;
+        // Cannot fail, because `self` owns the sender.
+        let _ = self
+            .unanswered
+            .subscribe()
+            .wait_for(|count| *count == 0)
+            .await;
     }
 
     pub(super) fn count_unanswered(self: &Arc<Self>) -> UnansweredCall {
-        self.unanswered.send_modify(|n| *n += 1);
+        self.unanswered.send_modify(|count| *count += 1);
         UnansweredCall(self.clone())
     }
 
     pub(super) fn closed(&self) -> Closed {
         let mut closed = self.closed.subscribe();
         Box::pin(async move {
-            // An error means that the server was dropped.
+            // Fails if the server was dropped.
             let _ = closed.wait_for(|closed| *closed).await;
         })
     }
 
+    /// Attaches a request of a later round, or a repeated one, to its call.
     pub(crate) fn attach(
         &self,
         flow: FlowId,
@@ -96,7 +102,7 @@ impl LiveCalls {
         parked?.attach(round, answers, can_be_task)
     }
 
-    /// Attaches a repeated first request, identified by its call id. `None`: the call is not parked here.
+    /// Attaches a repeated first request to its call. `None` if the call is not parked on this instance.
     pub(crate) fn attach_repeated(
         &self,
         flow: FlowId,
@@ -105,21 +111,21 @@ impl LiveCalls {
         parked.map(|parked| attach_repeated(&parked)).transpose()
     }
 
-    /// Cancels all idle calls, running calls once they are idle, and rejects new ones.
+    /// Cancels each call as soon as it waits for an answer, and rejects new calls.
     pub(crate) fn close(&self) {
         self.closed.send_replace(true);
     }
 
     fn remove(&self, flow: FlowId, parked: &Arc<ParkedCall>) {
-        let mut all = self.parked.lock();
-        let current = all.get(&flow);
+        let mut calls = self.parked.lock();
+        let current = calls.get(&flow);
         if current.is_some_and(|current| Arc::ptr_eq(current, parked)) {
-            all.remove(&flow);
+            calls.remove(&flow);
         }
     }
 
-    /// Takes a permit to keep the last reply of a call for repeated requests.
-    fn permit_to_keep(
+    /// Acquires a permit to keep the last reply of a call for repeated requests.
+    fn acquire_kept_reply(
         &self,
         parked: &ParkedCall,
         reply: &Reply,
@@ -130,8 +136,8 @@ impl LiveCalls {
         limits.acquire_kept_reply(parked.caller().clone(), json.len())
     }
 
-    /// Parks a new call and attaches its first request. If the call is already parked, attaches the request to that one
-    /// and drops the new flow unused. Takes `record` only if it parks the flow.
+    /// Parks a new call and attaches its first request. If the call is already parked, drops the new flow and attaches the
+    /// request to the parked one. Takes `record` only if it parks the new flow.
     pub(crate) fn park(
         self: &Arc<Self>,
         (mut live, seed): (LiveFlow, Option<Box<TaskSeed>>),
@@ -174,11 +180,11 @@ pub(super) struct UnansweredCall(Arc<LiveCalls>);
 
 impl Drop for UnansweredCall {
     fn drop(&mut self) {
-        self.0.unanswered.send_modify(|n| *n -= 1);
+        self.0.unanswered.send_modify(|count| *count -= 1);
     }
 }
 
-/// Removes a parked call from the map when its driver ends.
+/// Ends a parked call, and removes it from the map, when its driver ends or panics.
 struct ParkedCallGuard {
     calls: Arc<LiveCalls>,
     flow: FlowId,
@@ -199,7 +205,7 @@ impl ParkedCallGuard {
         let (calls, parked) = (&self.calls, &self.parked);
         let (reply, stats) = parked.drive(calls, live, seed, &context).await;
         let can_be_repeated = parked.can_be_repeated(has_call_id) && counts_as_run(&reply);
-        let permit = can_be_repeated.then(|| calls.permit_to_keep(parked, &reply));
+        let permit = can_be_repeated.then(|| calls.acquire_kept_reply(parked, &reply));
         let permit = permit.and_then(Result::ok);
         if permit.is_none() {
             calls.remove(self.flow, parked);
@@ -220,7 +226,7 @@ impl Drop for ParkedCallGuard {
                 parked: self.parked.clone(),
                 _server: None,
             };
-            // Record the error before any request receives it.
+            // The error is recorded first. Dropping the other guard then delivers it to waiting requests.
             runtime.spawn(async move {
                 let info = guard.calls.services.info.clone();
                 record.write(&internal_error(), &info).await;
@@ -252,8 +258,8 @@ pub(super) fn shutting_down() -> RpcError {
 /// The error for an idle call that was cancelled to free its permit for another caller.
 pub(super) fn evicted() -> RpcError {
     RpcError::call_over(
-        "the call was cancelled to make room for other callers: of the anonymous caller with the most calls, it waited \
-         longest; its effects so far remain; call the tool again",
+        "the call was cancelled to make room for other callers: its anonymous caller has the most calls, and this one waited \
+         longest for an answer; its effects so far remain; call the tool again",
     )
 }
 
@@ -264,13 +270,13 @@ mod tests {
     use refrain_core::{Cx, Principal};
     use serde_json::json;
 
-    async fn at_once(_: Cx) -> refrain_core::Result<String> {
+    async fn return_done(_: Cx) -> refrain_core::Result<String> {
         Ok("done".into())
     }
 
     #[tokio::test]
     async fn last_reply_is_kept_only_if_the_request_can_be_repeated() {
-        let tool = Tool::new("at_once", at_once).live();
+        let tool = Tool::new("return_done", return_done).live();
         let server = Server::builder("live", "1").tool(tool).build();
         let server = server.expect("the server builds");
         let call = |call_id: Option<&str>| {
@@ -282,7 +288,7 @@ mod tests {
             if let Some(call_id) = call_id {
                 meta["refrain/callId"] = json!(call_id);
             }
-            let params = json!({"name": "at_once", "arguments": {}, "_meta": meta});
+            let params = json!({"name": "return_done", "arguments": {}, "_meta": meta});
             let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
             call.to_string()
         };

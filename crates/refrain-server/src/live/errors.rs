@@ -30,6 +30,7 @@ pub(crate) fn held_elsewhere() -> RpcError {
     )
 }
 
+/// The error when the holder no longer has the call in memory.
 pub(crate) fn call_gone() -> RpcError {
     RpcError::call_over(
         "this call is no longer in memory: it finished, timed out, or its instance was restarted. This request had no effect, \

@@ -19,7 +19,7 @@ pub(super) struct FirstRequests {
     done: Notify,
 }
 
-/// A first request in progress. Drop it when its call is parked, or when another request starts the call.
+/// A first request in progress. Dropped when its call is parked, or when another request starts the call.
 pub(crate) struct FirstRequest {
     calls: Arc<LiveCalls>,
     flow: FlowId,
@@ -41,15 +41,15 @@ impl FirstRequest {
         let (calls, flow) = (self.calls.clone(), self.flow);
         drop(self);
         let requests = &calls.first_requests;
-        let mut any = false;
+        let mut has_waited = false;
         loop {
             let mut done = pin!(requests.done.notified());
             // Enabled before the check, so that no notification is missed.
             done.as_mut().enable();
             if !requests.counts.lock().contains_key(&flow) {
-                return any;
+                return has_waited;
             }
-            any = true;
+            has_waited = true;
             done.await;
         }
     }

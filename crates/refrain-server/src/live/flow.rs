@@ -66,25 +66,24 @@ pub(crate) struct LiveFlow {
     explicit: Option<ExplicitWait>,
     /// An event that is reported after the notes that precede it.
     deferred: Option<Event>,
-    /// The work of earlier runs of a handler in the explicit style.
+    /// The statistics of earlier runs of a handler in the explicit style.
     earlier_stats: Stats,
     timer: Timer,
     /// When an idle call is cancelled.
     call_deadline: Option<Instant>,
-    /// Wakes a call that waits for an answer once the instance stops accepting connections.
+    /// Completes when the instance stops accepting connections. Created when the handler first waits for an answer.
     closed: Option<Closed>,
     /// While this exists, a draining instance accepts connections. A call of a legacy session creates it with its first ask.
     unanswered: Option<UnansweredCall>,
     /// When a busy handler must be idle or done.
     round_deadline: Option<Instant>,
     is_idle_reported: bool,
-    /// Whether the busy handler holds a permit for calls in flight.
-    takes_permit: bool,
+    /// The permit for calls in flight, if this call needs one and its handler is busy.
     permit: Option<Permit>,
-    live: LivePermit,
+    live_permit: LivePermit,
     /// The span of a parked call while its handler is busy.
-    run: Span,
-    /// Whether the call is parked. Otherwise it runs in the span of its only request.
+    run_span: Span,
+    /// Whether the call is parked: then each request holds a permit. Otherwise the call runs in the span of its only request.
     is_parked: bool,
 }
 
@@ -96,7 +95,7 @@ impl LiveFlow {
         arguments: Value,
         start: Start,
         permit: Option<Permit>,
-        live: LivePermit,
+        live_permit: LivePermit,
     ) -> Self {
         Self {
             calls: calls.clone(),
@@ -114,27 +113,26 @@ impl LiveFlow {
             unanswered: permit.is_none().then(|| calls.count_unanswered()),
             round_deadline: None,
             is_idle_reported: false,
-            takes_permit: permit.is_some(),
             is_parked: permit.is_none(),
             permit,
-            live,
-            run: Span::none(),
+            live_permit,
+            run_span: Span::none(),
         }
     }
 
-    /// Runs the handler, in a span of its own if the call is parked.
+    /// Polls the handler. A parked call has a separate span for each busy period.
     fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        if self.is_parked && self.run.is_none() && !self.is_idle_reported {
+        if self.is_parked && self.run_span.is_none() && !self.is_idle_reported {
             let first = self.flow.trace().exported();
-            self.run = open_live(self.flow.id(), &self.spec.flow.name, first);
+            self.run_span = open_live(self.flow.id(), &self.spec.flow.name, first);
         }
-        self.run.in_scope(|| self.flow.poll(cx))
+        self.run_span.in_scope(|| self.flow.poll(cx))
     }
 
     /// Opens the channel for answers. It has capacity for all asks of a round.
     pub(crate) fn open_answers(&mut self) -> AnswerSender {
         let limits = &self.calls.services.limits;
-        let (sender, answers) = AnswerSender::new(limits, self.live.key());
+        let (sender, answers) = AnswerSender::new(limits, self.live_permit.key());
         self.answers = Some(answers);
         sender
     }
@@ -144,10 +142,10 @@ impl LiveFlow {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let now = self.flow.stats();
+        let current = self.flow.stats();
         Stats {
-            replayed: self.earlier_stats.replayed + now.replayed,
-            steps: self.earlier_stats.steps + now.steps,
+            replayed: self.earlier_stats.replayed + current.replayed,
+            steps: self.earlier_stats.steps + current.steps,
         }
     }
 
@@ -169,8 +167,8 @@ impl LiveFlow {
 
     /// Moves the running handler into its task. Returns the reply to the call.
     pub(super) fn run_as_task(mut self, task: CreatedTask) -> Reply {
-        self.live.stop_waiting();
-        task.run(self.flow, CallPermit::Live(self.live))
+        self.live_permit.stop_waiting();
+        task.run(self.flow, CallPermit::Live(self.live_permit))
     }
 
     /// Whether the handler waits only for answers and sleeps.
@@ -181,7 +179,7 @@ impl LiveFlow {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LiveEvent> {
         loop {
             match self.deferred.take() {
-                Some(Event::Write(write)) => match self.take_write(*write) {
+                Some(Event::Write(write)) => match self.handle_write(*write) {
                     Some(event) => return Poll::Ready(event),
                     None => continue,
                 },
@@ -189,12 +187,12 @@ impl LiveFlow {
                 Some(Event::Crashed) => return Poll::Ready(LiveEvent::Crashed),
                 Some(Event::Detach) => return Poll::Ready(LiveEvent::Detach),
                 Some(Event::Notes(_) | Event::Settle | Event::Suspended(_)) => {
-                    unreachable!("handled below, and a live flow is not cut")
+                    unreachable!("never deferred, and a live flow is not suspended")
                 }
                 None => {}
             }
-            if let Err(failed) = self.take_answers(cx) {
-                return Poll::Ready(LiveEvent::Ended(Box::new(End::Failed(failed.into()))));
+            if let Err(error) = self.receive_answers(cx) {
+                return Poll::Ready(LiveEvent::Ended(Box::new(End::Failed(error.into()))));
             }
             if let Some(explicit) = self.explicit.take_if(|explicit| explicit.open.is_empty()) {
                 self.earlier_stats = self.stats();
@@ -227,8 +225,8 @@ impl LiveFlow {
         }
     }
 
-    /// Publishes the asks of an idle flow. `None`: the flow continues.
-    fn take_write(&mut self, write: PendingWrite) -> Option<LiveEvent> {
+    /// Reports the asks of an idle flow. `None` if there is nothing to report.
+    fn handle_write(&mut self, write: PendingWrite) -> Option<LiveEvent> {
         self.flow.confirm_write();
         self.is_idle_reported = false;
         if self.flow.has_ended() {
@@ -242,32 +240,36 @@ impl LiveFlow {
             });
         }
         let (asks, withdrawn) = (write.asks, write.withdrawn);
-        if let Err(reached) = self.live.grow(bytes_of(&asks)) {
+        if let Err(reached) = self.live_permit.grow(size_of_asks(&asks)) {
             self.flow.cancel();
             return Some(LiveEvent::Cancelled(RpcError::call_over(format!(
                 "the call was cancelled: {reached}; its effects so far remain"
             ))));
         }
-        let any = !asks.is_empty() || !withdrawn.is_empty();
-        any.then_some(LiveEvent::Asks { asks, withdrawn })
+        let has_changes = !asks.is_empty() || !withdrawn.is_empty();
+        has_changes.then_some(LiveEvent::Asks { asks, withdrawn })
     }
 
     /// Receives answers. An error ends a handler in the explicit style.
-    fn take_answers(&mut self, cx: &mut Context<'_>) -> Result<(), AskError> {
+    fn receive_answers(&mut self, cx: &mut Context<'_>) -> Result<(), AskError> {
         while let Some(answers) = &mut self.answers {
             match answers.poll_recv(cx) {
                 Poll::Pending => break,
                 Poll::Ready(None) => self.answers = None,
-                Poll::Ready(Some(answer)) => self.take_answer(answer)?,
+                Poll::Ready(Some(answer)) => self.handle_answer(answer)?,
             }
         }
         Ok(())
     }
 
-    fn take_answer(&mut self, answer: LiveAnswer) -> Result<(), AskError> {
-        let LiveAnswer { key, answer, bytes } = answer;
-        self.live.stop_waiting();
-        self.live.merge(bytes);
+    fn handle_answer(&mut self, answer: LiveAnswer) -> Result<(), AskError> {
+        let LiveAnswer {
+            key,
+            answer,
+            permit,
+        } = answer;
+        self.live_permit.stop_waiting();
+        self.live_permit.merge(permit);
         self.is_idle_reported = false;
         let Some(explicit) = &mut self.explicit else {
             match answer {
@@ -276,10 +278,10 @@ impl LiveFlow {
             }
             return Ok(());
         };
-        let Some(at) = explicit.open.iter().position(|open| *open == key) else {
+        let Some(index) = explicit.open.iter().position(|open| *open == key) else {
             return Ok(());
         };
-        explicit.open.remove(at);
+        explicit.open.remove(index);
         match answer {
             Ok(json) => explicit.answers.push((key, json)),
             Err(reason) => {
@@ -290,25 +292,25 @@ impl LiveFlow {
         Ok(())
     }
 
-    /// Registers wake-ups for the next deadline, or reports that the flow is idle, cancelled or timed out.
+    /// Reports that the flow is idle, cancelled or timed out. Otherwise sets the timer to the next deadline.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<LiveEvent> {
         let now = Instant::now();
-        let limit = if self.is_idle() {
+        let deadline = if self.is_idle() {
             self.round_deadline = None;
             self.permit = None;
-            if let Some(why) = self.cancel_reason(cx, now) {
+            if let Some(reason) = self.cancel_reason(cx, now) {
                 self.flow.cancel();
-                return Poll::Ready(LiveEvent::Cancelled(why));
+                return Poll::Ready(LiveEvent::Cancelled(reason));
             }
             if !std::mem::replace(&mut self.is_idle_reported, true) {
-                self.run = Span::none();
+                self.run_span = Span::none();
                 return Poll::Ready(LiveEvent::Idle);
             }
             self.call_deadline
         } else {
-            if self.takes_permit && self.permit.is_none() {
+            if !self.is_parked && self.permit.is_none() {
                 let calls = &self.calls.services.limits.calls;
-                self.permit = Some(calls.acquire_unlimited(self.live.key().clone()));
+                self.permit = Some(calls.acquire_unlimited(self.live_permit.key().clone()));
             }
             if let Some(event) = self.check_round_time(now) {
                 return Poll::Ready(event);
@@ -316,7 +318,7 @@ impl LiveFlow {
             self.round_deadline
         };
         let wake = instant_of(self.flow.wake_at(), &*self.calls.services.source, now);
-        self.timer.set([limit, wake], cx);
+        self.timer.set([deadline, wake], cx);
         Poll::Pending
     }
 
@@ -329,7 +331,7 @@ impl LiveFlow {
         if !has_asks {
             return None;
         }
-        if self.live.wait(cx) {
+        if self.live_permit.wait(cx) {
             return Some(evicted());
         }
         let calls = &self.calls;
@@ -346,15 +348,15 @@ impl LiveFlow {
             let limit = round_time.unwrap_or(self.calls.services.limits.round_time);
             self.round_deadline = now.checked_add(limit);
         }
-        self.round_deadline.filter(|until| *until <= now)?;
+        self.round_deadline.filter(|deadline| *deadline <= now)?;
         self.flow.cancel();
         let fault = End::Fault(Fault::round_time());
         Some(LiveEvent::Ended(Box::new(fault)))
     }
 }
 
-/// The size of asks in memory. Their text is kept by the flow, by the reply or stream, and for a repeated request.
-fn bytes_of(asks: &[(String, Ask)]) -> usize {
+/// The size of asks in memory: one copy in the flow, one in the reply or stream, and one for a repeated request.
+fn size_of_asks(asks: &[(String, Ask)]) -> usize {
     let text = |(key, ask): &(String, Ask)| {
         key.len()
             + match ask {
@@ -368,12 +370,12 @@ fn bytes_of(asks: &[(String, Ask)]) -> usize {
 }
 
 fn timed_out(limit: Duration, has_asks: bool) -> RpcError {
-    let why = match has_asks {
+    let reason = match has_asks {
         true => "no answer arrived",
         false => "it did not finish",
     };
     RpcError::call_over(format!(
-        "the call was cancelled: {why} within the limit of {} seconds for live calls; its effects so far remain; call the tool again",
+        "the call was cancelled: {reason} within the limit of {} seconds for live calls; its effects so far remain; call the tool again",
         limit.as_secs()
     ))
 }

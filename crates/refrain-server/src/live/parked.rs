@@ -45,7 +45,7 @@ pub(super) struct ParkedCall {
     answers: AnswerSender,
 }
 
-/// The reason why a request cannot be attached to its call.
+/// The reason reason a request cannot be attached to its call.
 #[derive(Clone, Debug)]
 pub(crate) enum AttachError {
     Rejected(RpcError),
@@ -71,20 +71,21 @@ struct ParkedState {
     /// Whether a request of the current round arrived.
     has_request: bool,
     /// When that request arrived, if its client supports tasks.
-    task_from: Option<Instant>,
-    open: Vec<(String, Ask)>,
+    task_eligible_since: Option<Instant>,
+    open_asks: Vec<(String, Ask)>,
     /// The reply of the previous round, or of the whole call.
-    last: Option<LastReply>,
+    last_reply: Option<LastReply>,
     /// Whether the last reply was delivered.
     is_delivered: bool,
     is_ended: bool,
     /// Set to cancel the handler.
     cancel_reason: Option<RpcError>,
-    /// The work of the handler up to the last reply.
+    /// The statistics of the handler up to the last reply.
     reported_stats: Stats,
     /// Requests that wait for a reply, by number.
     waiting: Vec<(u64, Waker)>,
     request_count: u64,
+    /// Sends notes to the latest request of the current round.
     notes: Option<mpsc::Sender<Vec<Note>>>,
     /// `None` after the first reply was recorded.
     record: Option<ReplayRecord>,
@@ -97,7 +98,8 @@ struct LastReply {
     stats: Stats,
 }
 
-enum HandlerReply {
+/// The end of a round.
+enum RoundEnd {
     /// The handler waits for answers in another round.
     Asks(Reply),
     /// The call ended.
@@ -121,8 +123,8 @@ impl ParkedCall {
             state: Mutex::new(ParkedState {
                 round: 1,
                 has_request: true,
-                // If the client does not support tasks, there is no task seed.
-                task_from: Some(Instant::now()),
+                // Has no effect if the client does not support tasks, because then there is no task seed.
+                task_eligible_since: Some(Instant::now()),
                 record,
                 ..ParkedState::default()
             }),
@@ -140,17 +142,20 @@ impl ParkedCall {
     ) -> Result<AttachedRequest, AttachError> {
         let (sender, notes) = mpsc::channel(NOTE_BUFFER);
         let mut state = self.state.lock();
-        let is_previous = state.last.as_ref().is_some_and(|last| last.round == round);
+        let is_previous = state
+            .last_reply
+            .as_ref()
+            .is_some_and(|last| last.round == round);
         if !is_previous {
             if round != state.round {
                 return Err(token_already_used().into());
             }
             if !state.has_request {
-                let answers = self.answers_to_open_asks(&state.open, answers)?;
-                let is_open = |key: &String| answers.iter().all(|answer| answer.key != *key);
-                state.open.retain(|(key, _)| is_open(key));
+                let answers = self.answers_to_open_asks(&state.open_asks, answers)?;
+                let is_unanswered = |key: &String| answers.iter().all(|answer| answer.key != *key);
+                state.open_asks.retain(|(key, _)| is_unanswered(key));
                 state.has_request = true;
-                state.task_from = can_be_task.then(Instant::now);
+                state.task_eligible_since = can_be_task.then(Instant::now);
                 if !answers.into_iter().all(|answer| self.answers.send(answer)) {
                     return Err(RpcError::internal("the handler no longer accepts answers").into());
                 }
@@ -174,11 +179,11 @@ impl ParkedCall {
     /// The answers to open asks. Other answers are ignored.
     fn answers_to_open_asks(
         &self,
-        open: &[(String, Ask)],
+        open_asks: &[(String, Ask)],
         answers: Option<&Answers<'_>>,
     ) -> Result<Vec<LiveAnswer>, AttachError> {
         let mut valid = Vec::new();
-        for (key, ask) in open {
+        for (key, ask) in open_asks {
             let Some(raw) = answers.and_then(|answers| answers.get(key)) else {
                 continue;
             };
@@ -187,7 +192,7 @@ impl ParkedCall {
             })?;
             valid.push(LiveAnswer {
                 key: key.clone(),
-                bytes: self.answers.acquire(raw.get().len())?,
+                permit: self.answers.acquire(raw.get().len())?,
                 answer: Ok(raw.get().to_owned()),
             });
         }
@@ -199,8 +204,8 @@ impl ParkedCall {
         self.answers.caller()
     }
 
-    fn cancel(&self, why: RpcError) {
-        self.state.lock().cancel_reason.get_or_insert(why);
+    fn cancel(&self, reason: RpcError) {
+        self.state.lock().cancel_reason.get_or_insert(reason);
         self.wake_driver.notify_one();
     }
 
@@ -209,6 +214,7 @@ impl ParkedCall {
         self.state.lock().record.take()
     }
 
+    /// Writes the first reply to the replay log. Later replies are not recorded.
     async fn record(&self, calls: &LiveCalls, reply: &Reply) {
         let record = self.state.lock().record.clone();
         if let Some(record) = record {
@@ -225,15 +231,15 @@ impl ParkedCall {
         seed: Option<Box<TaskSeed>>,
         context: &SealContext,
     ) -> (Reply, Stats) {
-        // The deadline for delivery of the last reply.
+        // When the call ends if its last reply is not delivered.
         let mut deliver_by = None;
         let mut promotion = TaskPromotion::new(seed);
         let mut detach = promotion.is_immediate().then_some(DetachReason::Tool);
         loop {
-            if let Some(why) = detach.take() {
-                let created = self.create_task(&mut live, &mut promotion, why).await;
+            if let Some(reason) = detach.take() {
+                let task = self.create_task(&mut live, &mut promotion, reason).await;
                 let stats = live.stats();
-                let reply = match created {
+                let reply = match task {
                     Ok(None) => continue,
                     Ok(Some(task)) => match self.cancelled_reply(calls) {
                         None => live.run_as_task(task),
@@ -247,28 +253,28 @@ impl ParkedCall {
                 self.record(calls, &reply).await;
                 return (reply, stats);
             }
-            let reply = tokio::select! {
+            let end = tokio::select! {
                 biased;
-                reply = self.next(calls, &mut live, context, &mut promotion) => reply,
+                end = self.run_round(calls, &mut live, context, &mut promotion) => end,
                 () = sleep_until(deliver_by.unwrap_or_else(Instant::now)), if deliver_by.is_some() => {
                     deliver_by = None;
                     if !self.is_undelivered() {
                         continue;
                     }
                     let given_up = given_up_reply(calls, RpcError::call_over(UNDELIVERED));
-                    HandlerReply::Last(given_up)
+                    RoundEnd::Last(given_up)
                 }
             };
-            match reply {
-                HandlerReply::Detach(why) => detach = Some(why),
-                HandlerReply::Asks(reply) => {
+            match end {
+                RoundEnd::Detach(reason) => detach = Some(reason),
+                RoundEnd::Asks(reply) => {
                     self.record(calls, &reply).await;
-                    self.reply(reply, live.stats());
+                    self.deliver(reply, live.stats());
                     deliver_by = Instant::now().checked_add(REPLY_RETENTION);
                 }
-                HandlerReply::Last(reply) => {
+                RoundEnd::Last(reply) => {
                     let stats = live.stats();
-                    // The handler's destructors are part of the call.
+                    // The handler's destructors run before the reply is delivered.
                     drop(live);
                     self.record(calls, &reply).await;
                     return (reply, stats);
@@ -299,22 +305,23 @@ impl ParkedCall {
 
     pub(super) fn end(&self, reply: Reply, stats: Stats) {
         self.state.lock().is_ended = true;
-        self.reply(reply, stats);
+        self.deliver(reply, stats);
     }
 
-    async fn next(
+    /// Runs the handler until the round ends.
+    async fn run_round(
         &self,
         calls: &LiveCalls,
         live: &mut LiveFlow,
         context: &SealContext,
         promotion: &mut TaskPromotion,
-    ) -> HandlerReply {
+    ) -> RoundEnd {
         loop {
             let mut wake_driver = pin!(self.wake_driver.notified());
             let mut has_request = false;
             let event = poll_fn(|cx| {
-                let began = self.state.lock().task_from;
-                if promotion.is_due(began, cx) {
+                let started = self.state.lock().task_eligible_since;
+                if promotion.is_due(started, cx) {
                     return Poll::Ready(None);
                 }
                 let event = self.poll(live, &mut has_request, cx);
@@ -329,37 +336,35 @@ impl ParkedCall {
                 event.map(Some)
             });
             let Some(event) = event.await else {
-                return HandlerReply::Detach(DetachReason::Time);
+                return RoundEnd::Detach(DetachReason::Time);
             };
             let reply = match event {
                 LiveEvent::Notes(notes) => {
                     self.send_notes(notes);
                     // A handler that never stops sending notes must not block the thread.
                     tokio::task::coop::consume_budget().await;
-                    self.cancelled_reply(calls).map(HandlerReply::Last)
+                    self.cancelled_reply(calls).map(RoundEnd::Last)
                 }
                 LiveEvent::Asks { asks, withdrawn } => {
                     let mut state = self.state.lock();
-                    state.open.retain(|(key, _)| !withdrawn.contains(key));
-                    state.open.extend(asks);
+                    state.open_asks.retain(|(key, _)| !withdrawn.contains(key));
+                    state.open_asks.extend(asks);
                     None
                 }
-                LiveEvent::Detach => Some(HandlerReply::Detach(DetachReason::Handler)),
+                LiveEvent::Detach => Some(RoundEnd::Detach(DetachReason::Handler)),
                 LiveEvent::Idle => {
-                    let cancelled = self.cancelled_reply(calls).map(HandlerReply::Last);
+                    let cancelled = self.cancelled_reply(calls).map(RoundEnd::Last);
                     cancelled.or_else(|| self.asks_reply(calls, live, context, has_request))
                 }
                 LiveEvent::Ended(end) => {
                     let reply = reply_of(*end, context.kind, live.output());
-                    Some(HandlerReply::Last(self.final_reply(reply)))
+                    Some(RoundEnd::Last(self.final_reply(reply)))
                 }
                 LiveEvent::Crashed => {
                     let error = RpcError::internal("a test crashed the flow");
-                    Some(HandlerReply::Last(Reply::Error(error)))
+                    Some(RoundEnd::Last(Reply::Error(error)))
                 }
-                LiveEvent::Cancelled(error) => {
-                    Some(HandlerReply::Last(given_up_reply(calls, error)))
-                }
+                LiveEvent::Cancelled(error) => Some(RoundEnd::Last(given_up_reply(calls, error))),
             };
             if let Some(reply) = reply {
                 return reply;
@@ -380,11 +385,11 @@ impl ParkedCall {
 
     /// The last reply of a cancelled call.
     fn cancelled_reply(&self, calls: &LiveCalls) -> Option<Reply> {
-        let why = self.state.lock().cancel_reason.clone()?;
-        Some(given_up_reply(calls, why))
+        let reason = self.state.lock().cancel_reason.clone()?;
+        Some(given_up_reply(calls, reason))
     }
 
-    /// The reply of a handler that ended. The request of a later round cannot be repeated when a resource is free.
+    /// The reply of a handler that ended. After the first round it cannot be `Busy`, because the call cannot be repeated.
     fn final_reply(&self, reply: Reply) -> Reply {
         match reply {
             Reply::Busy { error, .. } if self.state.lock().round > 1 => Reply::Error(error),
@@ -392,25 +397,25 @@ impl ParkedCall {
         }
     }
 
-    /// The reply with the open asks, if the handler became idle in a round.
+    /// The reply with the open asks, if the handler is idle and a request waits for it.
     fn asks_reply(
         &self,
         calls: &LiveCalls,
         live: &LiveFlow,
         context: &SealContext,
         has_request: bool,
-    ) -> Option<HandlerReply> {
+    ) -> Option<RoundEnd> {
         let state = self.state.lock();
-        if !has_request || state.open.is_empty() || !live.is_idle() {
+        if !has_request || state.open_asks.is_empty() || !live.is_idle() {
             return None;
         }
-        let (round, asks) = (state.round, state.open.clone());
+        let (round, asks) = (state.round, state.open_asks.clone());
         drop(state);
         let limit = calls.services.limits.flow.rounds;
         if round >= limit {
-            return Some(HandlerReply::Last(Reply::Error(RpcError::internal(
-                format!("the call needs another round, but its limit is {limit} rounds"),
-            ))));
+            return Some(RoundEnd::Last(Reply::Error(RpcError::internal(format!(
+                "the call needs another round, but its limit is {limit} rounds"
+            )))));
         }
         let token = LiveToken {
             flow: context.flow,
@@ -420,17 +425,17 @@ impl ParkedCall {
         };
         calls.services.metrics.live(LiveCallEvent::Parked);
         let token = calls.services.sealer.seal_live(&context.binding, &token);
-        Some(HandlerReply::Asks(Reply::Incomplete(Incomplete {
+        Some(RoundEnd::Asks(Reply::Incomplete(Incomplete {
             asks,
             state: Some(token),
         })))
     }
 
     /// Delivers the reply of the current round.
-    fn reply(&self, reply: Reply, stats: Stats) {
+    fn deliver(&self, reply: Reply, stats: Stats) {
         let mut state = self.state.lock();
         let reported_stats = std::mem::replace(&mut state.reported_stats, stats);
-        state.last = Some(LastReply {
+        state.last_reply = Some(LastReply {
             round: state.round,
             reply,
             stats: Stats {
@@ -440,7 +445,7 @@ impl ParkedCall {
         });
         state.round += 1;
         state.has_request = false;
-        state.task_from = None;
+        state.task_eligible_since = None;
         state.is_delivered = false;
         state.notes = None;
         let waiting = std::mem::take(&mut state.waiting);
@@ -450,16 +455,16 @@ impl ParkedCall {
 
     fn send_notes(&self, notes: Vec<Note>) {
         if let Some(client) = &self.state.lock().notes {
-            // Dropped if the client is slow or gone.
+            // The notes are dropped if the client is slow or gone.
             let _ = client.try_send(notes);
         }
     }
 }
 
-/// The last reply of a call that ends before its handler.
-fn given_up_reply(calls: &LiveCalls, why: RpcError) -> Reply {
+/// The last reply of a call that is cancelled before its handler ended.
+fn given_up_reply(calls: &LiveCalls, reason: RpcError) -> Reply {
     calls.services.metrics.live(LiveCallEvent::GivenUp);
-    Reply::Error(why)
+    Reply::Error(reason)
 }
 
 /// The reply for a call whose driver panicked or was dropped.

@@ -3,7 +3,7 @@
 //! All instances share the keys, so the receiver does not authenticate the caller again. A header is valid for one
 //! instance and one request, for 30 seconds plus the clock skew.
 
-use super::{LAST_EVENT, RelayDestination, RelayRequest, SESSION};
+use super::{LAST_EVENT_ID, RelayDestination, RelayRequest, SESSION_ID};
 use crate::auth::{Caller, Scopes};
 use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine;
@@ -14,15 +14,16 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long the header is valid, in seconds.
-const VALID_FOR: u64 = 30;
+const VALID_SECONDS: u64 = 30;
 
+/// The content of the header.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct RelayClaims {
-    /// The name of the receiver: the id of an instance, or the URL of a peer.
+    /// The [name](RelayDestination::name) of the receiver.
     pub(super) to: String,
-    /// When it was created, in seconds since 1970.
+    /// When the header was created, in seconds since 1970.
     at: u64,
+    /// The digest of the request.
     request: String,
     principal: Option<String>,
     /// `None`: all scopes.
@@ -36,7 +37,7 @@ pub(crate) struct RelayClaims {
 pub(crate) enum RelayAuthError {
     #[error(transparent)]
     Open(#[from] OpenError),
-    #[error("for another instance")]
+    #[error("the header is for another instance")]
     OtherInstance,
 }
 
@@ -44,24 +45,24 @@ impl RelayClaims {
     pub(super) fn new(
         to: &RelayDestination,
         request: &RelayRequest<'_>,
-        sent: &HeaderMap,
+        headers: &HeaderMap,
         source: &dyn Source,
     ) -> Self {
         let caller = request.caller;
-        let seconds = |at: SystemTime| Some(at.duration_since(UNIX_EPOCH).ok()?.as_secs());
+        let unix_seconds = |at: SystemTime| Some(at.duration_since(UNIX_EPOCH).ok()?.as_secs());
         Self {
             to: to.name(),
             at: source.unix_seconds(),
-            request: request_digest(request.method, sent, request.body),
+            request: request_digest(request.method, headers, request.body),
             principal: caller.principal.id().map(ToOwned::to_owned),
             scopes: caller.scopes.names(),
-            expires: caller.expires.and_then(seconds),
+            expires: caller.expires.and_then(unix_seconds),
             address: caller.address,
         }
     }
 
     pub(super) fn is_expired(&self, now: u64, skew: Duration) -> bool {
-        now.abs_diff(self.at) > VALID_FOR + skew.as_secs()
+        now.abs_diff(self.at) > VALID_SECONDS + skew.as_secs()
     }
 
     /// The caller that the sending instance authenticated.
@@ -71,7 +72,7 @@ impl RelayClaims {
         Caller {
             principal: principal.map_or_else(Principal::anonymous, Principal::new),
             scopes: scopes.map_or_else(Scopes::everything, Scopes::from_iter),
-            expires: expires.and_then(|since| UNIX_EPOCH.checked_add(since)),
+            expires: expires.and_then(|seconds| UNIX_EPOCH.checked_add(seconds)),
             address: self.address,
         }
     }
@@ -87,8 +88,8 @@ fn request_digest(method: &Method, headers: &HeaderMap, body: &[u8]) -> String {
     let header = |name| headers.get(name).map_or(&b""[..], |value| value.as_bytes());
     for part in [
         method.as_str().as_bytes(),
-        header(SESSION),
-        header(LAST_EVENT),
+        header(SESSION_ID),
+        header(LAST_EVENT_ID),
     ] {
         digest.update(&(part.len() as u64).to_be_bytes());
         digest.update(part);

@@ -9,7 +9,8 @@ use std::sync::Arc;
 /// The longest advertised URL in bytes. It is part of every session id.
 const MAX_URL_BYTES: usize = 512;
 
-/// An instance id and its advertised URL. As text: `INSTANCE` or `INSTANCE URL`, with 16 hexadecimal digits.
+/// An instance id and its advertised URL. As text: `INSTANCE` or `INSTANCE URL`, where `INSTANCE` is the id in 16 hexadecimal
+/// digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     /// A random number, chosen when the process starts.
@@ -77,7 +78,7 @@ impl RelayDestination {
         }
     }
 
-    /// Its name in the sealed header.
+    /// The name of the receiver in the sealed header.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Holder(holder) => holder.id(),

@@ -36,8 +36,8 @@ impl Peers {
     pub(super) fn before(&self, own: Option<&Arc<str>>, caller: &Principal) -> Vec<Arc<str>> {
         let mut peers = self.0.clone();
         peers.sort_by_cached_key(|url| Reverse(weight(url, caller)));
-        let at = peers.iter().position(|url| Some(url) == own);
-        peers.truncate(at.unwrap_or(0));
+        let own_index = peers.iter().position(|url| Some(url) == own);
+        peers.truncate(own_index.unwrap_or(0));
         peers
     }
 }
@@ -98,7 +98,7 @@ mod tests {
         assert!(Peers::new(Vec::new(), None).is_ok());
         let other = vec!["http://10.0.0.9/mcp".to_owned()];
         for own in [Some(&own), None] {
-            let error = Peers::new(other.clone(), own).expect_err("it is missing");
+            let error = Peers::new(other.clone(), own).expect_err("this instance is missing");
             assert!(matches!(error, BuildError::NotAmongPeers));
         }
         let invalid = vec![own.to_string(), "ftp://a/".to_owned()];

@@ -1,4 +1,4 @@
-//! The response of a holder, with timeouts.
+//! The response of the receiver of a relayed request, with timeouts.
 
 use super::RelayError;
 use bytes::Bytes;
@@ -12,12 +12,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// The largest response that is not a stream.
+/// The maximum size of a response that is not a stream.
 pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
 
+/// The body of a response.
 pub(crate) struct RelayBody {
     body: ResponseBody,
-    /// The longest time without data.
+    /// The maximum time without data.
     timeout: Duration,
     deadline: Pin<Box<Sleep>>,
 }
@@ -39,8 +40,8 @@ impl RelayBody {
             let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
                 return Poll::Ready(None);
             };
-            let until = Instant::now() + self.timeout;
-            self.deadline.as_mut().reset(until);
+            let deadline = Instant::now() + self.timeout;
+            self.deadline.as_mut().reset(deadline);
             match frame.map(|frame| frame.into_data()) {
                 Ok(Ok(data)) => return Poll::Ready(Some(Ok(data))),
                 Ok(Err(_trailers)) => {}
@@ -67,6 +68,7 @@ pub(crate) type LastEvent = Box<
     dyn FnOnce(RelayError) -> Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>> + Send + Sync,
 >;
 
+/// A body that is a stream of events.
 pub(crate) enum RelayStream {
     Open(RelayBody, Option<LastEvent>),
     /// The stream was interrupted; the last message is being created.
@@ -75,23 +77,23 @@ pub(crate) enum RelayStream {
 }
 
 impl RelayStream {
-    pub(crate) fn new(body: RelayBody, last: LastEvent) -> Self {
-        Self::Open(body, Some(last))
+    pub(crate) fn new(body: RelayBody, last_event: LastEvent) -> Self {
+        Self::Open(body, Some(last_event))
     }
 
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             match self {
-                Self::Open(body, last) => match ready!(body.poll_next(cx)) {
+                Self::Open(body, last_event) => match ready!(body.poll_next(cx)) {
                     Some(Ok(chunk)) => return Poll::Ready(Some(chunk)),
                     Some(Err(error)) => {
-                        let last = last.take().map(|last| last(error));
-                        *self = last.map_or(Self::Ended, Self::Interrupted);
+                        let message = last_event.take().map(|last_event| last_event(error));
+                        *self = message.map_or(Self::Ended, Self::Interrupted);
                     }
                     None => *self = Self::Ended,
                 },
-                Self::Interrupted(last) => {
-                    let message = ready!(last.as_mut().poll(cx));
+                Self::Interrupted(message) => {
+                    let message = ready!(message.as_mut().poll(cx));
                     *self = Self::Ended;
                     if let Some(message) = message {
                         let event = [b"\n\nevent: message\ndata: ", &*message, b"\n\n"].concat();

@@ -2,8 +2,7 @@
 
 use super::resolve::ResolvedCall;
 use super::target::Target;
-use super::{CallRequest, Home, RoundRejection, Rounds, TokenSource};
-use crate::auth::Caller;
+use super::{CallRequest, Home, RoundRejection, Rounds};
 use crate::limits::Permit;
 use http::{HeaderMap, HeaderValue};
 use jsonschema::Validator;
@@ -12,27 +11,22 @@ use refrain_wire::{Call, Excerpt, Reply, RpcError, ToolResult, check_values, par
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tracing::Span;
 
 /// Maximum number of schema violations in one reply.
 const MAX_VIOLATIONS: usize = 8;
 /// Maximum size of arguments whose violations are listed.
 const MAX_EXPLAINED_BYTES: usize = 256 << 10;
+/// Maximum number of JSON values in arguments whose violations are listed.
 const MAX_EXPLAINED_VALUES: usize = 1000;
 
 pub(super) struct AdmittedCall<'a> {
     pub(super) rounds: &'a Arc<Rounds>,
-    pub(super) call: &'a Call<'a>,
-    pub(super) token: TokenSource,
-    pub(super) home: Home,
-    pub(super) caller: Caller,
-    pub(super) can_relay: bool,
+    pub(super) request: CallRequest<'a>,
     pub(super) permit: Permit,
     pub(super) target: Target,
     pub(super) arguments: Value,
     /// The context that the call's tokens are bound to.
     pub(super) binding: Binding,
-    pub(super) span: Span,
 }
 
 impl<'a> ResolvedCall<'a> {
@@ -44,22 +38,14 @@ impl<'a> ResolvedCall<'a> {
             target,
             variables,
         } = self;
-        let CallRequest {
-            call,
-            token,
-            home,
-            caller,
-            can_relay,
-            headers,
-            span,
-        } = request;
-        let allowed = rounds.auth.allow(&caller, &target.entry().scopes);
+        let (call, caller) = (request.call, &request.caller);
+        let allowed = rounds.auth.allow(caller, &target.entry().scopes);
         allowed.map_err(RoundRejection::Forbidden)?;
         let arguments = match variables {
             Some(variables) => Some(variables),
             None => parse_arguments(call)?,
         };
-        let arguments = target.check(call, arguments, headers)?;
+        let arguments = target.check(call, arguments, request.headers)?;
         let sealer = &rounds.services.sealer;
         let binding = sealer.bind(
             &caller.principal,
@@ -69,16 +55,11 @@ impl<'a> ResolvedCall<'a> {
         );
         Ok(AdmittedCall {
             rounds,
-            call,
-            token,
-            home,
-            caller,
-            can_relay,
+            request,
             permit,
             target,
             arguments: arguments.unwrap_or_else(|| json!({})),
             binding,
-            span,
         })
     }
 }
@@ -86,18 +67,18 @@ impl<'a> ResolvedCall<'a> {
 impl AdmittedCall<'_> {
     /// Whether the handler stays in memory between rounds.
     pub(super) fn is_live(&self) -> bool {
-        matches!(self.home, Home::Client) && self.target.is_live()
+        matches!(self.request.home, Home::Client) && self.target.is_live()
     }
 }
 
 fn parse_arguments(call: &Call<'_>) -> Result<Option<Value>, RpcError> {
-    let parsed = call.arguments.map(|raw| parse_value(raw.get()));
-    let parsed = parsed.transpose();
-    parsed.map_err(|reason| RpcError::invalid_params(format!("arguments: {reason}")))
+    let arguments = call.arguments.map(|raw| parse_value(raw.get()));
+    let invalid = |reason| RpcError::invalid_params(format!("arguments: {reason}"));
+    arguments.transpose().map_err(invalid)
 }
 
 impl Target {
-    /// Checks the arguments and the headers that repeat them. Returns `Some` for every tool.
+    /// Checks the arguments, and the HTTP headers that repeat some of them. Returns `Some` for every tool.
     fn check(
         &self,
         call: &Call<'_>,
@@ -107,8 +88,9 @@ impl Target {
         match self {
             Self::Tool(tool) => {
                 if let Some(headers) = headers {
-                    let sent = |name: &str| headers.get_all(name).iter().map(HeaderValue::as_bytes);
-                    let checked = tool.headers.check(arguments.as_ref(), sent);
+                    let values =
+                        |name: &str| headers.get_all(name).iter().map(HeaderValue::as_bytes);
+                    let checked = tool.headers.check(arguments.as_ref(), values);
                     checked.map_err(RoundRejection::Malformed)?;
                 }
                 let arguments = arguments.unwrap_or_else(|| json!({}));
@@ -146,8 +128,8 @@ impl Target {
     }
 }
 
-/// Whether the violations of these arguments can be listed. The validator collects all violations, and copies the values
-/// that match no alternative of the schema, once for each alternative.
+/// Whether the violations of these arguments can be listed. That is expensive for large arguments: the validator collects all
+/// violations, and copies a value that matches no alternative of the schema once per alternative.
 fn is_explainable(raw: &RawValue) -> bool {
     let json = raw.get().as_bytes();
     json.len() <= MAX_EXPLAINED_BYTES && check_values(json, MAX_EXPLAINED_VALUES).is_ok()

@@ -40,8 +40,8 @@ enum ClientStage {
 
 struct Deadlines {
     timer: Timer,
-    /// The end of the round.
-    limit: Option<Instant>,
+    /// When the round fails.
+    round: Option<Instant>,
     /// When the flow becomes a task.
     task: Option<Instant>,
 }
@@ -53,7 +53,7 @@ struct Deadlines {
 )]
 enum ClientTurn {
     Notes(Vec<Note>),
-    /// Other runtime tasks may add asks to this round, so they run first.
+    /// The handler waits, but other runtime tasks may still add asks to this round.
     Settle,
     Detach(DetachReason),
     Ended(Event),
@@ -104,7 +104,7 @@ impl ClientFlow {
                     Poll::Ready(ClientTurn::Notes(notes)) => {
                         return Poll::Ready(HomeEvent::Notes(notes));
                     }
-                    Poll::Ready(ClientTurn::Detach(why)) => self.create_task(why),
+                    Poll::Ready(ClientTurn::Detach(reason)) => self.create_task(reason),
                     Poll::Ready(ClientTurn::Ended(event)) => {
                         let notes = self.flow.take_notes();
                         if notes.is_empty() {
@@ -122,15 +122,15 @@ impl ClientFlow {
                         return Poll::Ready(event);
                     }
                 }
-                ClientStage::Creating(mut creating, why) => match creating.as_mut().poll(cx) {
+                ClientStage::Creating(mut creation, reason) => match creation.as_mut().poll(cx) {
                     Poll::Pending => {
-                        self.stage = ClientStage::Creating(creating, why);
+                        self.stage = ClientStage::Creating(creation, reason);
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(task)) => return Poll::Ready(HomeEvent::Task(Box::new(task))),
                     Poll::Ready(Err((error, seed))) => {
                         self.seed = Some(Box::new(seed));
-                        if let Some(event) = self.creation_failed(&error, why) {
+                        if let Some(event) = self.creation_failed(&error, reason) {
                             return Poll::Ready(event);
                         }
                     }
@@ -171,21 +171,21 @@ impl ClientFlow {
             let after = seed.and_then(|seed| seed.tool.tool.task.after);
             Box::new(Deadlines {
                 timer: Timer::default(),
-                limit: now.checked_add(round_time),
+                round: now.checked_add(round_time),
                 task: after.and_then(|after| now.checked_add(after)),
             })
         });
         if deadlines.task.is_some_and(|at| at <= now) {
             return Poll::Ready(ClientTurn::Detach(DetachReason::Time));
         }
-        if deadlines.limit.is_some_and(|at| at <= now) {
+        if deadlines.round.is_some_and(|at| at <= now) {
             return Poll::Ready(ClientTurn::Ended(self.flow.expire()));
         }
         if let Some(notes) = notes {
             return Poll::Ready(ClientTurn::Notes(notes));
         }
         let wake = instant_of(self.flow.wake_at(), &*rounds.services.source, now);
-        let times = [deadlines.limit, deadlines.task, wake];
+        let times = [deadlines.round, deadlines.task, wake];
         deadlines.timer.set(times, cx);
         Poll::Pending
     }
@@ -214,21 +214,21 @@ impl ClientFlow {
             .services
             .sealer
             .seal(&self.binding, &suspension.snapshot, version);
-        let spilled = match (sealed, &rounds.tasks) {
+        let stored = match (sealed, &rounds.tasks) {
             (Ok(token), _) => {
                 let reply = incomplete(suspension.asks, token);
                 return Some(reply_event(reply, suspension.handed_on));
             }
             (Err(too_large), None) => Err(too_large),
             (Err(_), Some(tasks)) => {
-                let bound = (&self.binding, self.permit.key());
-                tasks.spill(bound, &suspension.snapshot, version)
+                let owner = (&self.binding, self.permit.key());
+                tasks.spill(owner, &suspension.snapshot, version)
             }
         };
-        match spilled {
-            Ok(spilling) => {
+        match stored {
+            Ok(stored) => {
                 let reply = async move {
-                    match spilling.await {
+                    match stored.await {
                         Ok(token) => incomplete(suspension.asks, token),
                         Err(error) => {
                             limited_event!(ERROR, %error, "failed to store token");
@@ -250,18 +250,18 @@ impl ClientFlow {
         }
     }
 
-    /// Starts to create a task for the flow. A flow that already ran stays on this instance, even above the task limit.
-    fn create_task(&mut self, why: DetachReason) {
+    /// Starts to create a task for the flow. A flow that has started stays on this instance, even above the task limit.
+    fn create_task(&mut self, reason: DetachReason) {
         if let Some(seed) = self.seed.take() {
-            let creating = seed.create(&mut self.flow, why != DetachReason::Tool);
-            self.stage = ClientStage::Creating(creating, why);
+            let creation = seed.create(&mut self.flow, reason != DetachReason::Tool);
+            self.stage = ClientStage::Creating(creation, reason);
         }
     }
 
     /// Handles a failed task creation. `None`: the flow continues without a task.
-    fn creation_failed(&mut self, error: &StoreError, why: DetachReason) -> Option<HomeEvent> {
+    fn creation_failed(&mut self, error: &StoreError, reason: DetachReason) -> Option<HomeEvent> {
         let error = creation_error(error);
-        match why {
+        match reason {
             DetachReason::Tool => return Some(HomeEvent::Reply(Reply::Error(error))),
             DetachReason::Handler => self.flow.reject_detach(error.message.into_owned()),
             DetachReason::Time => {

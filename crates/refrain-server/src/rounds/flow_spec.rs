@@ -83,7 +83,7 @@ impl Flows {
         }
     }
 
-    /// The server, for `State<Server>`. Work that outlives its request keeps it alive.
+    /// The server, for `State<Server>`.
     pub(crate) fn server(&self) -> Option<Server> {
         self.server.upgrade()
     }

@@ -1,4 +1,4 @@
-//! Metrics and log event of a round, recorded once when it ends.
+//! Metrics and the log event of a round, recorded once when it ends.
 
 use super::{Round, RoundRejection};
 use crate::metrics::{ErrorType, Label, Metrics, RoundLabel, TargetCounts};
@@ -34,7 +34,7 @@ impl RoundMetrics {
 
     pub(super) fn reject(self, metrics: &Metrics, rejection: &RoundRejection) {
         let (outcome, error) = match rejection {
-            RoundRejection::Reply(reply) => (outcome(reply), ErrorType::of(reply)),
+            RoundRejection::Reply(reply) => (label_of(reply), ErrorType::of(reply)),
             RoundRejection::Forbidden(_) => (RoundLabel::InsufficientScope, None),
             RoundRejection::Busy(_) => (RoundLabel::Busy, None),
             // Counted by the transport.
@@ -53,7 +53,7 @@ impl RoundMetrics {
         let elapsed = self.started.elapsed();
         let (kind, counts) = (self.kind, self.counts.as_deref());
         metrics.round(kind, counts, outcome);
-        // A round without a reply has no duration.
+        // The duration of a round without a result is not recorded.
         if !matches!(
             outcome,
             RoundLabel::InsufficientScope | RoundLabel::Cancelled | RoundLabel::Busy
@@ -85,7 +85,7 @@ impl Round {
         let metrics = &self.rounds.services.metrics;
         let outcome = match reply {
             Reply::Incomplete(_) if self.is_handed_on => RoundLabel::HandedOn,
-            _ => outcome(reply),
+            _ => label_of(reply),
         };
         if let Reply::Incomplete(incomplete) = reply {
             metrics.incomplete(incomplete);
@@ -104,7 +104,7 @@ impl Round {
     }
 }
 
-fn outcome(reply: &Reply) -> RoundLabel {
+fn label_of(reply: &Reply) -> RoundLabel {
     match reply {
         Reply::Complete(body) if body.is_error() => RoundLabel::ToolError,
         Reply::Complete(_) => RoundLabel::Complete,

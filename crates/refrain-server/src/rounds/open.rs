@@ -1,34 +1,28 @@
 //! Third stage of a round: opens the token or determines the holder of a live call.
 
 use super::admit::AdmittedCall;
-use super::attach::AttachedCall;
 use super::start::OpenedFlow;
-use super::{RoundRejection, TokenSource};
+use super::{Round, RoundRejection, TokenSource};
 use crate::live::{call_gone, held_elsewhere};
 use crate::metrics::LiveCallEvent;
 use crate::relay::{Holder, PendingRelay, RelayDestination, RelayPurpose};
 use refrain_core::{OpenError, Sealer, Snapshot, Start, limited_event};
 use refrain_wire::{Capability, RpcError};
+use std::sync::Arc;
 use tracing::Span;
 
 /// A call after its token was opened.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large variant is the common one; boxing it costs an allocation per request"
-)]
-pub(super) enum OpenedCall<'a> {
-    /// The flow runs in this round.
-    Flow(OpenedFlow<'a>),
-    /// The flow is parked on this instance.
-    Attached(AttachedCall<'a>),
+pub(super) enum OpenedCall {
+    /// This instance runs the flow, or has parked it.
+    Round(Box<Round>),
     /// Another instance holds the flow or must run it.
     Relay(Box<PendingRelay>),
 }
 
-impl<'a> AdmittedCall<'a> {
+impl AdmittedCall<'_> {
     #[inline]
-    pub(super) fn open(self) -> Result<OpenedCall<'a>, RoundRejection> {
-        let state = self.call.state.as_deref();
+    pub(super) fn open(self) -> Result<OpenedCall, RoundRejection> {
+        let state = self.request.call.state.as_deref();
         // The token of a live call names its holder.
         if let Some(token) = state.filter(|token| Sealer::is_live_token(token)) {
             return self.open_live(token);
@@ -42,56 +36,56 @@ impl<'a> AdmittedCall<'a> {
         }
     }
 
-    fn relay(self, to: RelayDestination, purpose: RelayPurpose) -> OpenedCall<'a> {
+    fn relay(self, to: RelayDestination, purpose: RelayPurpose) -> OpenedCall {
         OpenedCall::Relay(Box::new(PendingRelay {
             permit: Some(self.permit),
             to,
             purpose,
-            caller: self.caller,
+            caller: self.request.caller,
             span: Span::none(),
         }))
     }
 
     /// A first request, or its repetition under the same call id.
-    fn open_first(self) -> Result<OpenedCall<'a>, RoundRejection> {
-        let (rounds, call_id) = (self.rounds, self.call.meta.call_id.as_deref());
+    fn open_first(self) -> Result<OpenedCall, RoundRejection> {
+        let (rounds, call_id) = (self.rounds, self.request.call.meta.call_id.as_deref());
         let first = rounds.services.sealer.first(&self.binding, call_id);
         if call_id.is_some()
             && self.is_live()
             && let Some(attached) = rounds.live.attach_repeated(first.flow())?
         {
-            return Ok(OpenedCall::Attached(self.attach(attached, first)));
+            return Ok(OpenedCall::Round(self.attach(attached, first)));
         }
-        let counts = self.target.counts();
-        rounds
-            .services
-            .metrics
-            .call(self.call.kind, counts.map(|c| &**c));
-        let start = Start::first(first, self.call.answers.as_ref());
-        Ok(OpenedCall::Flow(OpenedFlow {
+        let counts = self.target.counts().map(Arc::as_ref);
+        rounds.services.metrics.call(self.request.call.kind, counts);
+        let start = Start::first(first, self.request.call.answers.as_ref());
+        self.run(start)
+    }
+
+    #[inline]
+    fn run(self, start: Start) -> Result<OpenedCall, RoundRejection> {
+        let flow = OpenedFlow {
             admitted: self,
             start,
-        }))
+        };
+        flow.run().map(OpenedCall::Round)
     }
 
     /// A later round with the journal in its token.
-    fn open_token(self, token: &str) -> Result<OpenedCall<'a>, RoundRejection> {
+    fn open_token(self, token: &str) -> Result<OpenedCall, RoundRejection> {
         let sealer = &self.rounds.services.sealer;
-        let opened = match self.token {
+        let opened = match self.request.token {
             TokenSource::Request => sealer.open(&self.binding, token),
             TokenSource::Store => sealer.open_any_length(&self.binding, token),
         };
         let snapshot = opened.map_err(|reason| self.invalid_token(reason))?;
-        let start = Start::resumed(snapshot, self.call.answers.as_ref())
+        let start = Start::resumed(snapshot, self.request.call.answers.as_ref())
             .map_err(|error| RpcError::invalid_params(error.to_string()))?;
-        Ok(OpenedCall::Flow(OpenedFlow {
-            admitted: self,
-            start,
-        }))
+        self.run(start)
     }
 
     /// A later round of a parked call.
-    fn open_live(self, token: &str) -> Result<OpenedCall<'a>, RoundRejection> {
+    fn open_live(self, token: &str) -> Result<OpenedCall, RoundRejection> {
         let rounds = self.rounds;
         let opened = rounds.services.sealer.open_live(&self.binding, token);
         let token = opened.map_err(|reason| self.invalid_token(reason))?;
@@ -100,7 +94,7 @@ impl<'a> AdmittedCall<'a> {
             Some(holder) if rounds.relay.can_reach(&holder) => {
                 return Ok(self.relay(holder.into(), RelayPurpose::Held));
             }
-            // Not reachable although it has a URL, so the URL is this instance's: an earlier process held the call.
+            // Only this instance's own URL is not reachable: an earlier process with the same URL held the call.
             Some(holder) if holder.url.is_some() => {
                 rounds.services.metrics.live(LiveCallEvent::Gone);
                 return Err(call_gone().into());
@@ -110,12 +104,12 @@ impl<'a> AdmittedCall<'a> {
                 return Err(held_elsewhere().into());
             }
         }
-        let answers = self.call.answers.as_ref();
-        let can_be_task = self.call.meta.capabilities.has(Capability::Tasks);
+        let answers = self.request.call.answers.as_ref();
+        let can_be_task = self.request.call.meta.capabilities.has(Capability::Tasks);
         let (flow, round) = (token.flow, token.round);
         let attached = rounds.live.attach(flow, round, answers, can_be_task)?;
-        let at = Snapshot::first(token.flow, token.deadline).at_round(token.round);
-        Ok(OpenedCall::Attached(self.attach(attached, at)))
+        let snapshot = Snapshot::first(flow, token.deadline).at_round(round);
+        Ok(OpenedCall::Round(self.attach(attached, snapshot)))
     }
 
     /// Logs and counts an invalid token. The client gets the same error for every reason.

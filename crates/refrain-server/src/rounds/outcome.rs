@@ -15,7 +15,7 @@ pub(crate) fn outcome_of(
         End::Failed(error) => failed(&error, kind),
         End::Fault(fault) if fault.bad_answer => Err(RpcError::invalid_params(fault.message)),
         End::Fault(fault) => {
-            // A client must not learn the paths of the server's source.
+            // The location is only logged: a client must not learn the paths of the server's source.
             let at = fault.location.map(tracing::field::display);
             limited_event!(ERROR, fault = %fault.message, at, "handler violated a runtime rule");
             Err(RpcError::internal(fault.message))
@@ -55,30 +55,32 @@ fn complete(body: ResultBody, output: Option<&Validator>) -> Result<ResultBody, 
     )))
 }
 
-fn failed(failed: &Error, kind: CallKind) -> Result<ResultBody, RpcError> {
-    Err(match failed.kind() {
+/// The error of a failed handler. Most errors of a tool are results, so that the model can read them.
+fn failed(error: &Error, kind: CallKind) -> Result<ResultBody, RpcError> {
+    Err(match error.kind() {
         ErrorKind::Ask(AskError::Unsupported { capability, .. }) => {
             RpcError::missing_capability(&[*capability])
         }
-        ErrorKind::InvalidParams => RpcError::invalid_params(failed.to_string()),
-        ErrorKind::Rpc { code, data } => foreign(*code, data, failed),
-        ErrorKind::Busy { .. } => RpcError::internal(failed.to_string()),
+        ErrorKind::InvalidParams => RpcError::invalid_params(error.to_string()),
+        ErrorKind::Rpc { code, data } => backend_error(*code, data, error),
+        ErrorKind::Busy { .. } => RpcError::internal(error.to_string()),
         ErrorKind::Internal => {
-            limited_event!(ERROR, error = %failed, "handler failed");
+            limited_event!(ERROR, %error, "handler failed");
             RpcError::internal("Internal error")
         }
         _ if kind == CallKind::Tool => {
-            let result = ToolResult::error(failed.to_string());
+            let result = ToolResult::error(error.to_string());
             return ResultBody::from_tool(result)
                 .map_err(|error| RpcError::internal(error.to_string()));
         }
-        ErrorKind::Ask(_) => RpcError::invalid_params(failed.to_string()),
-        _ => RpcError::internal(failed.to_string()),
+        ErrorKind::Ask(_) => RpcError::invalid_params(error.to_string()),
+        _ => RpcError::internal(error.to_string()),
     })
 }
 
-/// An error of another server. Codes that describe a problem between a client and its own server become internal errors.
-fn foreign(code: i64, data: &Value, failed: &Error) -> RpcError {
+/// The error of another server, which the handler called. Codes for a mistake of that server's client, which is this server,
+/// become internal errors.
+fn backend_error(code: i64, data: &Value, error: &Error) -> RpcError {
     let code = match i32::try_from(code).map(ErrorCode::from_i32) {
         Ok(
             ErrorCode::HeaderMismatch
@@ -88,7 +90,7 @@ fn foreign(code: i64, data: &Value, failed: &Error) -> RpcError {
         | Err(_) => ErrorCode::Internal,
         Ok(code) => code,
     };
-    let error = RpcError::new(code, failed.to_string());
+    let error = RpcError::new(code, error.to_string());
     match data {
         Value::Null => error,
         data => error.with_data(data),
@@ -104,8 +106,8 @@ fn violation(output: &Validator, body: &ResultBody) -> Option<String> {
         return Some("structuredContent is missing".into());
     };
     output.validate(&content).err().map(|error| {
-        let at = error.instance_path().as_str().to_owned();
+        let path = error.instance_path().as_str().to_owned();
         // The value is masked: it may be long or confidential.
-        format!("at {:?}: {}", at, error.masked())
+        format!("at {path:?}: {}", error.masked())
     })
 }

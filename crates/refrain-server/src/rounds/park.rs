@@ -20,7 +20,7 @@ pub(super) struct LiveStart {
 }
 
 impl Round {
-    /// Cancels the whole call: a parked handler ends together with this request.
+    /// Cancels the whole call: when this round is dropped, a parked handler is dropped, too.
     pub(crate) fn cancel_call(&mut self) {
         if let RoundState::Running(FlowHome::Parked { attached, .. }) = &mut self.state {
             attached.cancels_call_on_drop = true;
@@ -32,14 +32,14 @@ impl Round {
         let (calls, record) = (&self.rounds.live, &mut self.record);
         let live = (start.live, start.seed);
         let parked = calls.park(live, start.context, start.has_call_id, record);
-        // If the parked call did not take the record, no handler ran and the claim is deleted.
+        // If the parked call did not take the record, no handler ran: the client may repeat the call.
         let deleted = self.record.take().map(ReplayRecord::spawn_delete);
         match (parked, deleted) {
             (Ok(attached), _) => self.attach(attached, start.notes, start.permit),
             (Err(error), None) => self.reply_with(Reply::Error(error)),
             (Err(error), Some(deleted)) => {
                 self.state = RoundState::Recording(Box::pin(async move {
-                    // An error is a panic in the replay log, which was already reported.
+                    // Fails only if the replay log panicked, which the panic hook has reported.
                     let _ = deleted.await;
                     Reply::Error(error)
                 }));
@@ -47,7 +47,7 @@ impl Round {
         }
     }
 
-    /// Attaches a repeated first request if the call is parked here.
+    /// Attaches a repeated first request to its call, if that is parked on this instance.
     pub(super) fn attach_repeated(&mut self, start: LiveStart) {
         let repeated = self.rounds.live.attach_repeated(start.context.flow);
         self.record = None;
@@ -61,7 +61,8 @@ impl Round {
         self.state = RoundState::Recording(Box::pin(ready(reply)));
     }
 
-    fn attach(&mut self, attached: AttachedRequest, notes: Subscribed, permit: Permit) {
+    /// Attaches the request of this round to a parked call.
+    pub(super) fn attach(&mut self, attached: AttachedRequest, notes: Subscribed, permit: Permit) {
         self.state = RoundState::Running(FlowHome::Parked {
             attached: Box::new(attached.with_subscribed(notes)),
             _permit: permit,

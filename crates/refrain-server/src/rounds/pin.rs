@@ -19,9 +19,9 @@ impl AdmittedCall<'_> {
     pub(super) fn relay_destination(
         &self,
     ) -> Result<Option<(RelayDestination, RelayPurpose)>, RoundRejection> {
-        let (rounds, principal) = (self.rounds, &self.caller.principal);
+        let (rounds, principal) = (self.rounds, &self.request.caller.principal);
         // A legacy session keeps its calls on its holder.
-        let can_relay = self.can_relay && matches!(self.home, Home::Client);
+        let can_relay = self.request.can_relay && matches!(self.request.home, Home::Client);
         match &self.target.entry().pin {
             None => Ok(None),
             Some(Pin::Caller) if !can_relay => Ok(None),
@@ -51,7 +51,7 @@ impl AdmittedCall<'_> {
 
     fn invalid_handle(&self, argument: &str, error: &HandleError) -> RoundRejection {
         let reason = format!("{argument}: {error}");
-        let result = ToolResult::error(invalid_arguments(&self.call.target, reason));
+        let result = ToolResult::error(invalid_arguments(&self.request.call.target, reason));
         RoundRejection::Reply(Reply::of_tool(result))
     }
 }

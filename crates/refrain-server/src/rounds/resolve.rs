@@ -6,7 +6,7 @@ use refrain_wire::{Call, CallKind, Excerpt, RpcError, did_you_mean};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The number of registered names that an unknown name is compared with.
+/// Maximum number of registered names that an unknown name is compared with.
 const MAX_COMPARED: usize = 1000;
 
 pub(super) struct ResolvedCall<'a> {
@@ -30,24 +30,25 @@ impl<'a> ResolvedCall<'a> {
                 target,
                 variables,
             }),
-            Err(unknown) => {
+            Err(error) => {
                 // A caller without the server's scopes must not learn which names exist.
                 let allowed = rounds.auth.allow(&request.caller, &[]);
                 allowed.map_err(RoundRejection::Forbidden)?;
-                Err(with_suggestion(unknown, rounds, &request).into())
+                Err(with_suggestion(error, rounds, &request).into())
             }
         }
     }
 }
 
-/// Adds the similar names that the caller may call.
+/// Adds similar names that the caller may use.
 fn with_suggestion(mut error: RpcError, rounds: &Rounds, request: &CallRequest<'_>) -> RpcError {
     let catalog = rounds.catalog.entries();
     let is_allowed = |scopes: &[String]| rounds.auth.allow(&request.caller, scopes).is_ok();
     let name = request.call.target.as_ref();
     let suggestion = match request.call.kind {
         CallKind::Tool => {
-            let tools = catalog.tools.iter().take(MAX_COMPARED).map(|it| &it.tool);
+            let tools = catalog.tools.iter().take(MAX_COMPARED);
+            let tools = tools.map(|registered| &registered.tool);
             let tools = tools.filter(|tool| is_allowed(&tool.entry.scopes));
             did_you_mean(name, tools.map(|tool| tool.info.name.as_str()))
         }

@@ -4,10 +4,9 @@ use super::Rounds;
 use super::client::ClientFlow;
 use super::metrics::RoundMetrics;
 use super::park::LiveStart;
-use super::session::SessionFlow;
 use super::single_use::{ClaimResult, ReplayClaim, ReplayRecord, already_used};
 use crate::limits::Permit;
-use crate::live::{AnswerSender, AttachedEvent, AttachedRequest};
+use crate::live::{AnswerSender, AttachedEvent, AttachedRequest, LiveFlow};
 use crate::tasks::{CallPermit, CreatedTask};
 use refrain_core::{LogError, Note, RecordState, Stats, limited_event};
 use refrain_wire::{Ask, Call, CallKind, Reply, RpcError};
@@ -27,7 +26,7 @@ pub struct Round {
     progress_token: Option<Box<RawValue>>,
     /// The entry in the replay log, if the round may run only once.
     pub(super) record: Option<ReplayRecord>,
-    /// The final counts, once the flow is dropped.
+    /// The final statistics, once the flow is dropped.
     stats: Stats,
     /// Whether the flow was handed on to another instance.
     pub(super) is_handed_on: bool,
@@ -45,15 +44,17 @@ pub(super) enum RoundState {
     Ended,
 }
 
+/// A flow that has not started.
 pub(super) enum NewFlow {
     Client(ClientFlow),
-    Session(Box<SessionFlow>),
+    Session(Box<LiveFlow>),
     Live(Box<LiveStart>),
 }
 
+/// A running flow in its home.
 pub(super) enum FlowHome {
     Client(ClientFlow),
-    Session(Box<SessionFlow>),
+    Session(Box<LiveFlow>),
     Parked {
         attached: Box<AttachedRequest>,
         _permit: Permit,
@@ -68,7 +69,7 @@ pub(super) enum HomeEvent {
         withdrawn: Vec<String>,
     },
     Reply(Reply),
-    /// The reply of a parked call and the work done for it.
+    /// The reply of a parked call, and the statistics of this round.
     Parked(Reply, Stats),
     /// The reply that hands the flow on to another instance.
     HandedOn(Reply),
@@ -131,11 +132,11 @@ impl Round {
         self.number
     }
 
-    /// The work of the round so far.
+    /// The statistics of the round so far.
     pub fn stats(&self) -> Stats {
         match &self.state {
             RoundState::Running(FlowHome::Client(client)) => client.flow.stats(),
-            RoundState::Running(FlowHome::Session(session)) => session.live.stats(),
+            RoundState::Running(FlowHome::Session(session)) => session.stats(),
             RoundState::Claiming(..)
             | RoundState::Running(FlowHome::Parked { .. })
             | RoundState::Recording(_)
@@ -154,11 +155,11 @@ impl Round {
         match &mut self.state {
             RoundState::Claiming(_, flow) => match &mut **flow {
                 NewFlow::Client(client) => client.flow.crash_after(polls),
-                NewFlow::Session(session) => session.live.crash_after(polls),
+                NewFlow::Session(session) => session.crash_after(polls),
                 NewFlow::Live(start) => start.live.crash_after(polls),
             },
             RoundState::Running(FlowHome::Client(client)) => client.flow.crash_after(polls),
-            RoundState::Running(FlowHome::Session(session)) => session.live.crash_after(polls),
+            RoundState::Running(FlowHome::Session(session)) => session.crash_after(polls),
             RoundState::Running(FlowHome::Parked { .. })
             | RoundState::Recording(_)
             | RoundState::Ended => {}
@@ -168,9 +169,9 @@ impl Round {
     /// Opens the channel for answers to a flow of a legacy session.
     pub(crate) fn open_answers(&mut self) -> Option<AnswerSender> {
         match &mut self.state {
-            RoundState::Running(FlowHome::Session(session)) => Some(session.live.open_answers()),
+            RoundState::Running(FlowHome::Session(session)) => Some(session.open_answers()),
             RoundState::Claiming(_, flow) => match &mut **flow {
-                NewFlow::Session(session) => Some(session.live.open_answers()),
+                NewFlow::Session(session) => Some(session.open_answers()),
                 NewFlow::Client(_) | NewFlow::Live(_) => None,
             },
             _ => None,
@@ -179,7 +180,7 @@ impl Round {
 
     /// Whether a call of a legacy session waits only for answers and sleeps.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(&self.state, RoundState::Running(FlowHome::Session(session)) if session.live.is_idle())
+        matches!(&self.state, RoundState::Running(FlowHome::Session(session)) if session.is_idle())
     }
 
     /// Runs until the next event.
@@ -189,7 +190,7 @@ impl Round {
         let event = ready!(self.advance(cx));
         if let RoundEvent::Reply(reply) = &event {
             self.count(reply);
-            // The span ends with the reply, even if this value lives longer.
+            // The span ends with the reply, even if the round is dropped later.
             self.span = Span::none();
         }
         Poll::Ready(event)
@@ -226,9 +227,10 @@ impl Round {
             return None;
         };
         let error = match claimed {
-            Ok((RecordState::Fresh, first)) => {
+            Ok((RecordState::Fresh, first_request)) => {
                 self.start(*flow);
-                drop(first);
+                // Repeated requests of a live call waited until it is parked.
+                drop(first_request);
                 return None;
             }
             Ok((RecordState::Done(reply), _)) => {
@@ -241,9 +243,9 @@ impl Round {
                 }
                 _ => already_used(),
             },
-            Err(failed) => {
-                limited_event!(ERROR, error = %failed, "replay log failed");
-                RpcError::internal(match failed {
+            Err(error) => {
+                limited_event!(ERROR, %error, "replay log failed");
+                RpcError::internal(match error {
                     LogError::Unreadable { .. } => {
                         "the recorded reply to this request cannot be opened; the call is not repeated"
                     }
@@ -319,7 +321,7 @@ impl FlowHome {
     fn poll(&mut self, rounds: &Rounds, kind: CallKind, cx: &mut Context<'_>) -> Poll<HomeEvent> {
         match self {
             Self::Client(client) => client.poll(rounds, kind, cx),
-            Self::Session(session) => session.poll(rounds, kind, cx),
+            Self::Session(session) => session.poll_session(rounds, kind, cx),
             Self::Parked { attached, .. } => attached.poll(cx).map(|event| match event {
                 AttachedEvent::Notes(notes) => HomeEvent::Notes(notes),
                 AttachedEvent::Reply(reply, stats) => HomeEvent::Parked(reply, stats),

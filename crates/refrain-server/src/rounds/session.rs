@@ -7,19 +7,16 @@ use crate::metrics::LiveCallEvent;
 use refrain_wire::{CallKind, Reply};
 use std::task::{Context, Poll, ready};
 
-pub(super) struct SessionFlow {
-    pub(super) live: LiveFlow,
-}
-
-impl SessionFlow {
-    pub(super) fn poll(
+impl LiveFlow {
+    /// Polls a flow of a legacy session.
+    pub(super) fn poll_session(
         &mut self,
         rounds: &Rounds,
         kind: CallKind,
         cx: &mut Context<'_>,
     ) -> Poll<HomeEvent> {
         loop {
-            let event = match ready!(self.live.poll(cx)) {
+            let event = match ready!(self.poll(cx)) {
                 LiveEvent::Notes(notes) => HomeEvent::Notes(notes),
                 LiveEvent::Asks { asks, withdrawn } => {
                     for (_, ask) in &asks {
@@ -29,7 +26,7 @@ impl SessionFlow {
                 }
                 LiveEvent::Idle => continue,
                 LiveEvent::Detach => unreachable!("a flow of a legacy session cannot detach"),
-                LiveEvent::Ended(end) => HomeEvent::Reply(reply_of(*end, kind, self.live.output())),
+                LiveEvent::Ended(end) => HomeEvent::Reply(reply_of(*end, kind, self.output())),
                 LiveEvent::Crashed => HomeEvent::Crashed,
                 LiveEvent::Cancelled(error) => {
                     rounds.services.metrics.live(LiveCallEvent::GivenUp);

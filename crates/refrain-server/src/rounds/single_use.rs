@@ -14,10 +14,11 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// The state of the round in the log and, for a live call, the guard that makes other first requests wait.
+/// The state of the round in the log and, for a live call, the guard that makes repeated requests wait.
 pub(super) type ClaimResult = (RecordState, Option<FirstRequest>);
 type ClaimFuture = Pin<Box<dyn Future<Output = Result<ClaimResult, LogError>> + Send>>;
 
+/// The record of a round in the replay log.
 #[derive(Clone)]
 pub(crate) struct ReplayRecord {
     log: Arc<dyn ReplayLog>,
@@ -30,7 +31,7 @@ impl ReplayRecord {
         Self { log, key }
     }
 
-    /// Records the reply. If the round does not count as run, it deletes the claim instead, so that the client can repeat it.
+    /// Records the reply. If the round does not count as run, deletes the claim instead, so that the client can repeat it.
     pub(crate) fn write(
         self,
         reply: &Reply,
@@ -62,47 +63,51 @@ impl ReplayRecord {
 /// A claim of a round in the replay log. If it is dropped while pending, the claim is deleted in the background.
 pub(super) struct ReplayClaim {
     record: ReplayRecord,
-    claiming: ClaimFuture,
+    future: ClaimFuture,
     is_done: bool,
 }
 
 impl ReplayClaim {
-    pub(super) fn new(record: &ReplayRecord, keep: Retention) -> Self {
+    pub(super) fn new(record: &ReplayRecord, retention: Retention) -> Self {
         let ReplayRecord { log, key } = record.clone();
-        let claiming = async move { Ok((log.begin(&key, keep).await?, None)) };
-        Self::of(record, Box::pin(claiming))
+        let future = async move { Ok((log.begin(&key, retention).await?, None)) };
+        Self::from_future(record, Box::pin(future))
     }
 
     /// Claims the first round of a live call.
-    pub(super) fn for_live(calls: &Arc<LiveCalls>, record: &ReplayRecord, keep: Retention) -> Self {
+    pub(super) fn for_live(
+        calls: &Arc<LiveCalls>,
+        record: &ReplayRecord,
+        retention: Retention,
+    ) -> Self {
         let calls = calls.clone();
         let ReplayRecord { log, key } = record.clone();
-        let claiming = async move {
+        let future = async move {
             let mut first = FirstRequest::new(&calls, key.flow());
-            let mut recorded = log.begin(&key, keep).await?;
+            let mut recorded = log.begin(&key, retention).await?;
             if recorded == RecordState::Begun {
                 if !first.wait_for_others().await {
                     return Ok((recorded, None));
                 }
                 // By now the other request parked the call or deleted its claim.
                 first = FirstRequest::new(&calls, key.flow());
-                recorded = log.begin(&key, keep).await?;
+                recorded = log.begin(&key, retention).await?;
             }
             Ok((recorded, Some(first)))
         };
-        Self::of(record, Box::pin(claiming))
+        Self::from_future(record, Box::pin(future))
     }
 
-    fn of(record: &ReplayRecord, claiming: ClaimFuture) -> Self {
+    fn from_future(record: &ReplayRecord, future: ClaimFuture) -> Self {
         Self {
             record: record.clone(),
-            claiming,
+            future,
             is_done: false,
         }
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ClaimResult, LogError>> {
-        let claimed = self.claiming.as_mut().poll(cx);
+        let claimed = self.future.as_mut().poll(cx);
         self.is_done = claimed.is_ready();
         claimed
     }
@@ -113,11 +118,11 @@ impl Drop for ReplayClaim {
         if !self.is_done
             && let Ok(runtime) = Handle::try_current()
         {
-            let claiming = std::mem::replace(&mut self.claiming, Box::pin(pending()));
+            let future = std::mem::replace(&mut self.future, Box::pin(pending()));
             let record = self.record.clone();
             runtime.spawn(async move {
-                // Only a fresh claim is ours to delete.
-                if let Ok((RecordState::Fresh, _first)) = claiming.await {
+                // A claim that is not fresh belongs to another request.
+                if let Ok((RecordState::Fresh, _first)) = future.await {
                     record.delete().await;
                 }
             });
@@ -134,6 +139,7 @@ pub(crate) fn counts_as_run(reply: &Reply) -> bool {
     }
 }
 
+/// The error for a token that another request has used.
 pub(super) fn already_used() -> RpcError {
     RpcError::invalid_params(
         "this requestState can be used only once, and another request is using it or was interrupted",

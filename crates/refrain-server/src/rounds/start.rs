@@ -4,7 +4,6 @@ use super::admit::AdmittedCall;
 use super::client::ClientFlow;
 use super::park::LiveStart;
 use super::round::{NewFlow, Round, RoundState};
-use super::session::SessionFlow;
 use super::single_use::{ReplayClaim, ReplayRecord};
 use super::{FlowSpec, Home, LiveSpec, RoundRejection, Target};
 use crate::limits::{LimitReached, LivePermit, Permit};
@@ -19,6 +18,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use tracing::Span;
 
+/// A call and the journal of its flow.
 pub(super) struct OpenedFlow<'a> {
     pub(super) admitted: AdmittedCall<'a>,
     pub(super) start: Start,
@@ -32,29 +32,22 @@ struct FlowInput<'a> {
     binding: Binding,
 }
 
-/// The input of a live call and the arguments of its first run.
-struct LiveInput {
-    spec: LiveSpec,
-    arguments: Value,
-    permit: Permit,
-}
-
 impl OpenedFlow<'_> {
     #[inline]
     pub(super) fn run(mut self) -> Result<Box<Round>, RoundRejection> {
-        let (rounds, call) = (self.admitted.rounds, self.admitted.call);
+        let (rounds, call) = (self.admitted.rounds, self.admitted.request.call);
         self.receive_trace();
-        let span = std::mem::replace(&mut self.admitted.span, Span::none());
-        let (uri, home) = (self.admitted.target.uri(), self.home());
+        let span = std::mem::replace(&mut self.admitted.request.span, Span::none());
+        let (uri, home) = (self.admitted.target.uri(), self.home_name());
         request_span::set_flow(&span, &mut self.start, uri, home);
         let (number, record) = (self.start.round(), self.record());
         let deadline = self.start.deadline();
         let flow = self.create(&span)?;
         let claim = record.as_ref().map(|record| {
-            let keep = Retention::for_flow(rounds.services.source.unix_seconds(), deadline);
+            let retention = Retention::for_flow(rounds.services.source.unix_seconds(), deadline);
             match flow {
-                NewFlow::Live(_) => ReplayClaim::for_live(&rounds.live, record, keep),
-                NewFlow::Client(_) | NewFlow::Session(_) => ReplayClaim::new(record, keep),
+                NewFlow::Live(_) => ReplayClaim::for_live(&rounds.live, record, retention),
+                NewFlow::Client(_) | NewFlow::Session(_) => ReplayClaim::new(record, retention),
             }
         });
         let mut round = Round::new(rounds, call, number, span, record);
@@ -65,9 +58,9 @@ impl OpenedFlow<'_> {
         Ok(round)
     }
 
-    /// The name of the flow's home.
-    fn home(&self) -> &'static str {
-        match self.admitted.home {
+    /// The flow's home, as in the span.
+    fn home_name(&self) -> &'static str {
+        match self.admitted.request.home {
             Home::Client if self.admitted.is_live() => "live",
             Home::Client => "client",
             Home::Session => "session",
@@ -75,7 +68,7 @@ impl OpenedFlow<'_> {
     }
 
     fn receive_trace(&mut self) {
-        let Some(trace) = &self.admitted.call.meta.trace else {
+        let Some(trace) = &self.admitted.request.call.meta.trace else {
             return;
         };
         if let Some(key) = trace.ignored {
@@ -89,7 +82,7 @@ impl OpenedFlow<'_> {
         let admitted = &self.admitted;
         let log = admitted.rounds.services.replay_log.as_ref()?;
         // Another instance must not run the first round of a live call again.
-        let is_first_of_live = admitted.is_live() && admitted.call.meta.call_id.is_some();
+        let is_first_of_live = admitted.is_live() && admitted.request.call.meta.call_id.is_some();
         let runs_once = admitted.target.is_single_use() || is_first_of_live;
         runs_once.then(|| {
             let key = LogKey::round(self.start.flow(), self.start.round());
@@ -99,7 +92,7 @@ impl OpenedFlow<'_> {
 
     #[inline]
     fn create(self, span: &Span) -> Result<NewFlow, RoundRejection> {
-        match self.admitted.home {
+        match self.admitted.request.home {
             Home::Client if self.admitted.is_live() => self.create_live(span),
             Home::Client => self.create_client(span),
             Home::Session => self.create_session(span),
@@ -109,7 +102,7 @@ impl OpenedFlow<'_> {
     #[inline]
     fn create_client(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
-        let (rounds, call) = (admitted.rounds, admitted.call);
+        let (rounds, call) = (admitted.rounds, admitted.request.call);
         let seed = admitted.task_seed()?;
         let target = admitted.target.clone();
         let name = Cow::Borrowed(&*call.target);
@@ -124,26 +117,19 @@ impl OpenedFlow<'_> {
 
     fn create_session(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
-        let (rounds, call) = (admitted.rounds, admitted.call);
+        let (rounds, call) = (admitted.rounds, admitted.request.call);
         admitted.check_task_required()?;
-        let (input, live_permit) = admitted.into_live(Subscribed::by(call), None)?;
-        let (spec, permit) = (input.spec, Some(input.permit));
-        let live = span.in_scope(|| {
-            LiveFlow::new(
-                &rounds.live,
-                spec,
-                input.arguments,
-                start,
-                permit,
-                live_permit,
-            )
-        });
-        Ok(NewFlow::Session(Box::new(SessionFlow { live })))
+        let notes = Subscribed::by(call);
+        let (spec, arguments, permit, live_permit) = admitted.into_live(notes, None)?;
+        let permit = Some(permit);
+        let live = span
+            .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, permit, live_permit));
+        Ok(NewFlow::Session(Box::new(live)))
     }
 
     fn create_live(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
-        let (rounds, call) = (admitted.rounds, admitted.call);
+        let (rounds, call) = (admitted.rounds, admitted.request.call);
         let seed = admitted.task_seed()?;
         let seed = seed.filter(|seed| seed.tool.tool.task.support().is_some());
         if rounds.services.limits.is_draining() || rounds.live.is_closed() {
@@ -157,13 +143,12 @@ impl OpenedFlow<'_> {
             deadline: start.deadline(),
             kind: call.kind,
         };
-        // The handler produces all notes. Each round sends those that its request subscribed to.
+        // The handler reports all progress and logs. Each round sends those that its request subscribed to.
         let notes = Subscribed {
             progress: true,
             log: Some(LogLevel::Debug),
         };
-        let (input, live_permit) = admitted.into_live(notes, seed.as_deref())?;
-        let (spec, arguments) = (input.spec, input.arguments);
+        let (spec, arguments, permit, live_permit) = admitted.into_live(notes, seed.as_deref())?;
         let live = span
             .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, None, live_permit));
         Ok(NewFlow::Live(Box::new(LiveStart {
@@ -172,7 +157,7 @@ impl OpenedFlow<'_> {
             has_call_id: call.meta.call_id.is_some(),
             notes: Subscribed::by(call),
             seed,
-            permit: input.permit,
+            permit,
         })))
     }
 }
@@ -185,13 +170,13 @@ impl AdmittedCall<'_> {
         notes: Subscribed,
         can_detach: bool,
     ) -> FlowInput<'n> {
-        let meta = &self.call.meta;
+        let meta = &self.request.call.meta;
         FlowInput {
             spec: FlowSpec {
                 target: self.target,
                 name,
-                address: self.caller.address,
-                principal: self.caller.principal,
+                address: self.request.caller.address,
+                principal: self.request.caller.principal,
                 capabilities: meta.capabilities,
                 extensions: meta.extensions.map(|raw| raw.get().into()),
                 meta: meta.custom.as_ref().map(|custom| custom.to_json().into()),
@@ -204,33 +189,31 @@ impl AdmittedCall<'_> {
         }
     }
 
-    /// The input of a live call, and the permit to keep it in memory. With a seed, the call can become a task.
+    /// The input of a live call, the arguments of its first run, the permit of the request, and the permit to keep the call
+    /// in memory. With a seed, the call can become a task.
     fn into_live(
         self,
         notes: Subscribed,
         seed: Option<&TaskSeed>,
-    ) -> Result<(LiveInput, LivePermit), LimitReached> {
-        let (rounds, call, key) = (self.rounds, self.call, self.caller.limit_key());
+    ) -> Result<(LiveSpec, Value, Permit, LivePermit), LimitReached> {
+        let (rounds, call) = (self.rounds, self.request.call);
+        let key = self.request.caller.limit_key();
         let raw = match &self.target {
             Target::Template(_) => to_raw_value(&self.arguments).ok(),
-            _ => self.call.arguments.map(ToOwned::to_owned),
+            _ => call.arguments.map(ToOwned::to_owned),
         };
-        let name = Cow::Owned(self.call.target.to_string());
+        let name = Cow::Owned(call.target.to_string());
         let input = self.into_input(name, notes, seed.is_some());
-        let live = LiveInput {
-            spec: LiveSpec::new(input.spec, raw),
-            arguments: input.arguments,
-            permit: input.permit,
-        };
-        let bytes = live.spec.held_bytes() + memory_of(&live.arguments) + bytes_of(call);
+        let (spec, arguments) = (LiveSpec::new(input.spec, raw), input.arguments);
+        let bytes = spec.held_bytes() + memory_size(&arguments) + request_bytes(call);
         let bytes = bytes + seed.map_or(0, TaskSeed::held_bytes);
-        let permit = rounds.services.limits.acquire_live(key, bytes)?;
-        Ok((live, permit))
+        let live_permit = rounds.services.limits.acquire_live(key, bytes)?;
+        Ok((spec, arguments, input.permit, live_permit))
     }
 
-    /// `None` if the server has no task store or the client does not support tasks.
+    /// The server's tasks, if the client supports tasks.
     fn tasks(&self) -> Option<&Arc<Tasks>> {
-        let is_supported = self.call.meta.capabilities.has(Capability::Tasks);
+        let is_supported = self.request.call.meta.capabilities.has(Capability::Tasks);
         self.rounds.tasks.as_ref().filter(|_| is_supported)
     }
 
@@ -249,14 +232,14 @@ impl AdmittedCall<'_> {
         let Target::Tool(tool) = &self.target else {
             return Ok(None);
         };
-        let meta = &self.call.meta;
+        let meta = &self.request.call.meta;
         Ok(self.tasks().map(|tasks| {
             Box::new(TaskSeed {
                 tasks: tasks.clone(),
                 tool: tool.clone(),
-                owner: self.caller.principal.clone(),
+                owner: self.request.caller.principal.clone(),
                 caller: self.permit.key().clone(),
-                arguments: self.call.arguments.map(ToOwned::to_owned),
+                arguments: self.request.call.arguments.map(ToOwned::to_owned),
                 capabilities: meta.capabilities,
                 extensions: meta.extensions.map(ToOwned::to_owned),
                 meta: meta
@@ -270,7 +253,7 @@ impl AdmittedCall<'_> {
 }
 
 /// The size of the answers and the progress token in a call.
-fn bytes_of(call: &Call<'_>) -> usize {
+fn request_bytes(call: &Call<'_>) -> usize {
     let answers = call.answers.iter().flat_map(Answers::iter);
     let answers = answers.map(|(key, raw)| key.len() + raw.get().len());
     let token = call.meta.progress_token.map_or(0, |raw| raw.get().len());
@@ -278,16 +261,16 @@ fn bytes_of(call: &Call<'_>) -> usize {
 }
 
 /// The approximate size of a parsed value in memory. A handler may keep its arguments until it ends.
-fn memory_of(value: &Value) -> usize {
+fn memory_size(value: &Value) -> usize {
     const ENTRY: usize = 2 * size_of::<String>() + size_of::<usize>();
     size_of::<Value>()
         + match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
             Value::String(text) => text.len(),
-            Value::Array(values) => values.iter().map(memory_of).sum(),
+            Value::Array(values) => values.iter().map(memory_size).sum(),
             Value::Object(members) => members
                 .iter()
-                .map(|(key, value)| ENTRY + key.len() + memory_of(value))
+                .map(|(key, value)| ENTRY + key.len() + memory_size(value))
                 .sum(),
         }
 }

@@ -32,7 +32,7 @@ impl Target {
         matches!(self, Self::Tool(tool) if tool.tool.once)
     }
 
-    /// How long a round may take, if the tool sets that.
+    /// The maximum duration of a round, if the tool sets one.
     pub(crate) fn round_time(&self) -> Option<Duration> {
         match self {
             Self::Tool(tool) => tool.tool.round_time,
@@ -53,7 +53,7 @@ impl Target {
         }
     }
 
-    /// The schema of structured content.
+    /// The validator of structured content.
     pub(crate) fn output(&self) -> Option<&Arc<Validator>> {
         match self {
             Self::Tool(tool) => tool.output.as_ref(),

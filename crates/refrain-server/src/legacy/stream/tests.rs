@@ -89,7 +89,7 @@ async fn peeked_messages_are_not_dropped() {
         let server = server(limit, total);
         let (streams, session) = (&server.0.legacy.streams, session(&server));
         let stream = streams.open_stream(&session, caller(), None);
-        let reader = stream.read();
+        let reader = stream.reader();
         streams.push(&stream, MessageKind::Ask, vec![0; 10]);
         let first = reader.peek().await.expect("an ask");
         assert_eq!((first.0, first.1.len()), (MessageKind::Ask, 10));
@@ -116,7 +116,7 @@ fn resumed_reader_gets_events_that_another_has_read() {
         for (kind, bytes) in &asks {
             streams.push(&stream, *kind, vec![0; *bytes]);
         }
-        assert_eq!(read_all(stream.read()), asks);
+        assert_eq!(read_all(stream.reader()), asks);
         let resumed = streams.resume(&session, &after(&stream, 3));
         let resumed = resumed.expect("stored stream");
         for _ in 0..more {
@@ -162,7 +162,7 @@ fn oldest_ended_streams_are_evicted_first() {
     for stream in [&all[2], &more] {
         streams.forget(stream);
     }
-    assert_eq!(streams.stored.load(Ordering::Relaxed), 0);
+    assert_eq!(streams.stored_bytes.load(Ordering::Relaxed), 0);
 }
 
 #[test]
@@ -205,16 +205,16 @@ fn unread_replies_of_a_batch_are_cut_at_the_limit_of_the_caller() {
     });
     let (streams, session) = (&server.0.legacy.streams, session(&server));
     let batch = streams.open_stream(&session, caller(), None);
-    let reader = batch.read();
+    let reader = batch.reader();
     for _ in 0..10 {
         streams.push(&batch, MessageKind::Reply, vec![0; 400]);
     }
-    assert_eq!(streams.stored.load(Ordering::Relaxed), 800);
+    assert_eq!(streams.stored_bytes.load(Ordering::Relaxed), 800);
     assert_eq!(read_all(reader), [], "the stream ends at the gap");
     // The only reply of a call is never cut.
     let purpose = server.0.legacy.purpose_of_call(&session, "1");
     let stream = streams.open_stream(&session, caller(), Some(&purpose));
-    let reader = stream.read();
+    let reader = stream.reader();
     streams.push(&stream, MessageKind::Reply, vec![0; 2000]);
     streams.end(&stream);
     assert_eq!(read_all(reader), [(MessageKind::Reply, 2000)]);

@@ -19,7 +19,7 @@ pub(crate) struct AttachedRequest {
     pub(crate) cancels_call_on_drop: bool,
 }
 
-/// The notes (progress and log messages) that a request subscribes to. They may differ between the rounds of a call.
+/// The notes that a request subscribes to: progress and log messages. Each round of a call may subscribe to others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Subscribed {
     pub(crate) progress: bool,
@@ -62,17 +62,17 @@ impl AttachedRequest {
             }
         }
         let mut state = self.parked.state.lock();
-        let last = state.last.as_ref();
-        if let Some(last) = last.filter(|last| last.round == self.round).cloned() {
+        if let Some(last) = &state.last_reply
+            && last.round == self.round
+        {
+            let event = AttachedEvent::Reply(last.reply.clone(), last.stats);
             state.is_delivered = true;
             self.cancels_call_on_drop = false;
-            return Poll::Ready(AttachedEvent::Reply(last.reply, last.stats));
+            return Poll::Ready(event);
         }
         if state.round != self.round {
-            return Poll::Ready(AttachedEvent::Reply(
-                Reply::Error(token_already_used()),
-                Stats::default(),
-            ));
+            let error = Reply::Error(token_already_used());
+            return Poll::Ready(AttachedEvent::Reply(error, Stats::default()));
         }
         state.waiting.retain(|(number, _)| *number != self.number);
         state.waiting.push((self.number, cx.waker().clone()));

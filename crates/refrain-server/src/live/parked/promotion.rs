@@ -9,7 +9,7 @@ use std::task::Context;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The data for turning a call into a task.
+/// Decides when a call becomes a task.
 pub(super) struct TaskPromotion {
     /// `None` if the call cannot become a task.
     seed: Option<Box<TaskSeed>>,
@@ -34,10 +34,10 @@ impl TaskPromotion {
         seed.is_some_and(|seed| seed.tool.tool.task.always)
     }
 
-    /// Whether a round that began at this time has run long enough. If not, wakes the current task when it has.
-    pub(super) fn is_due(&mut self, began: Option<Instant>, cx: &mut Context<'_>) -> bool {
-        let due = began.zip(self.after);
-        let Some(due) = due.and_then(|(began, after)| began.checked_add(after)) else {
+    /// Whether a round that started at this time has run long enough. If not, wakes the current runtime task when it has.
+    pub(super) fn is_due(&mut self, started: Option<Instant>, cx: &mut Context<'_>) -> bool {
+        let due = started.zip(self.after);
+        let Some(due) = due.and_then(|(started, after)| started.checked_add(after)) else {
             return false;
         };
         if due <= Instant::now() {
@@ -49,12 +49,12 @@ impl TaskPromotion {
 }
 
 impl ParkedCall {
-    /// Stores a task for the call. `None`: the call continues without a task. An error ends the call.
+    /// Stores a task for the call. Returns `None` if the call continues without a task. An error ends the call.
     pub(super) async fn create_task(
         &self,
         live: &mut LiveFlow,
         promotion: &mut TaskPromotion,
-        why: DetachReason,
+        reason: DetachReason,
     ) -> Result<Option<CreatedTask>, RpcError> {
         let Some(seed) = promotion.seed.take() else {
             return Ok(None);
@@ -64,7 +64,7 @@ impl ParkedCall {
             Err((error, seed)) => (creation_error(&error), seed),
         };
         promotion.seed = Some(Box::new(seed));
-        match why {
+        match reason {
             DetachReason::Tool => return Err(error),
             DetachReason::Handler => live.reject_detach(error.message.into_owned()),
             DetachReason::Time => promotion.after = None,
