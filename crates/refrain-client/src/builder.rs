@@ -33,7 +33,6 @@ pub struct ClientBuilder {
     pub(crate) handlers: Handlers,
     pub(crate) manual_kinds: Vec<AskKind>,
     pub(crate) connection_roots: Option<Arc<[Root]>>,
-    /// Only for the official conformance suite.
     pub(crate) allows_unassociated_asks: bool,
     pub(crate) leaves_dropped_asks: bool,
     pub(crate) limits: ClientLimits,
@@ -277,7 +276,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Calls `observe` after each request, also after each attempt of a retried one, for metrics such as OpenTelemetry's
+    /// Calls `observe` after each attempt of a request, for metrics such as OpenTelemetry's
     /// `mcp.client.operation.duration`.
     ///
     /// ```
@@ -318,7 +317,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Limits the memory of HTTP responses that are not complete, together with other clients that have this budget.
+    /// Limits the memory of incomplete HTTP responses, together with the other clients that share this budget.
     pub fn response_budget(mut self, budget: ByteBudget) -> Self {
         self.response_budget = Some(budget);
         self
@@ -340,7 +339,7 @@ impl ClientBuilder {
             return Err(invalid(EXPECTED).into());
         }
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err(invalid("it must not contain a user name or password").into());
+            return Err(invalid("a user name or password in the URL is not supported").into());
         }
         let setup = self.for_connection();
         let link = HttpLink::new(parsed, &setup)?;

@@ -93,7 +93,7 @@ impl ClientInner {
         let mut items = Vec::new();
         let mut size = ListSize::default();
         for _ in 0..limits.pages {
-            let cursor_param = cursor.iter().map(|at| ("cursor", at.clone()));
+            let cursor_param = cursor.iter().map(|cursor| ("cursor", cursor.clone()));
             let request = Request::new(method, cursor_param);
             let (raw, page) = self.request_cached(request).await?;
             size.add(&raw, &page);
@@ -114,7 +114,7 @@ impl ClientInner {
                 next => *cursor = next,
             }
         }
-        Err(ErrorKind::too_large("list", limits.pages, "pages", "pages"))
+        Err(ErrorKind::too_large("list", limits.pages, "pages", "ClientLimits::pages"))
     }
 
     /// Sends a request without side effects, unless its result is cached.
@@ -195,7 +195,7 @@ impl ListSize {
         }
         if self.entries > limits.entries {
             let limit = limits.entries;
-            return Err(ErrorKind::too_large("list", limit, "entries", "entries"));
+            return Err(ErrorKind::too_large("list", limit, "entries", "ClientLimits::entries"));
         }
         Ok(())
     }

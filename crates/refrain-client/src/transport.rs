@@ -180,7 +180,7 @@ impl From<ReadError> for LinkError {
 pub(crate) enum Link {
     Http(Arc<HttpLink>),
     Pipe(Box<PipeLink>),
-    /// One of the others, behind a translator.
+    /// Another link, whose messages are translated.
     Translated(Arc<Translator>),
 }
 
@@ -342,7 +342,7 @@ fn read(
     Ok((id, message))
 }
 
-/// Truncates the message of an error, which is meant for people.
+/// Truncates the message of an error: it is shown to people.
 fn with_short_message(mut failure: RpcFailure) -> RpcFailure {
     let end = failure.message.floor_char_boundary(ERROR_MESSAGE_MAX);
     failure.message.truncate(end);

@@ -41,7 +41,7 @@ impl AuthHttp {
         self.send(url, Method::POST, headers, body).await
     }
 
-    /// The first document that exists, with its URL.
+    /// Reads the first document that exists. Returns it with its URL.
     pub(super) async fn document<'a, T: DeserializeOwned>(
         &self,
         urls: &'a [Url],
@@ -85,8 +85,8 @@ impl AuthHttp {
         *request.method_mut() = method;
         *request.headers_mut() = headers;
         let received = within(TIMEOUT, Box::pin(self.receive(url, request))).await;
-        let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
-        let response = received.unwrap_or_else(late);
+        let timed_out = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        let response = received.unwrap_or_else(timed_out);
         let response = response.map_err(|error| AuthError::Unreachable {
             url: url.to_string(),
             source: error.into(),

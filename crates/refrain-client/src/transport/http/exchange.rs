@@ -27,7 +27,7 @@ pub(crate) struct HttpExchange {
     id: Option<u64>,
     response: Response<ResponseBody>,
     events: Option<EventParser>,
-    /// The bytes that the response may still have; `None` for no limit.
+    /// How many more bytes the response may have; `None` for no limit.
     remaining: Option<usize>,
     pace: Pace,
     /// The bytes in memory.
@@ -105,8 +105,8 @@ impl HttpExchange {
             });
             let (id, mut message) = read(&text, status, self.translate.as_ref())
                 .map_err(|error| self.invalid_message(&text, error))?;
-            let own = self.id.map(Into::into);
-            if id.is_none_or(|id| id.is_null() || Some(id) == own) {
+            let own_id = self.id.map(Into::into);
+            if id.is_none_or(|id| id.is_null() || Some(id) == own_id) {
                 return Ok(message);
             }
             if self.events.is_some() {
@@ -134,7 +134,7 @@ impl HttpExchange {
 
     async fn read_more(&mut self) -> LinkResult<()> {
         // Before reading: the future may be dropped while it waits.
-        self.pace.keep().await;
+        self.pace.wait().await;
         let Some(events) = &mut self.events else {
             return Err(stream_ended());
         };
@@ -151,7 +151,7 @@ impl HttpExchange {
         if let Some(remaining) = &mut self.remaining {
             let rest = remaining.checked_sub(chunk.len());
             let limit = limits.response;
-            let too_large = || ErrorKind::too_large("response", limit, "bytes", "response");
+            let too_large = || ErrorKind::too_large("response", limit, "bytes", "ClientLimits::response");
             *remaining = rest.ok_or_else(|| LinkError::Final(too_large()))?;
         }
         let complete = events.push(&chunk);
