@@ -10,17 +10,17 @@ const WIDTH: usize = 100;
 const INDENT: usize = 2;
 /// Deeper values are not indented further.
 const INDENT_MAX: usize = 60;
-/// Texts with more bytes are written in parts.
-const LARGE: usize = 64 * 1024;
-/// The printed length of a text that is too long.
-const START: usize = 24;
+/// Longer texts, in bytes, are written in parts.
+const LARGE_TEXT: usize = 64 * 1024;
+/// How many characters of a folded text are printed.
+const EXCERPT: usize = 24;
 
 const META: &str = "_meta";
 
 const KEY: Style = AnsiColor::Cyan.on_default();
 const TEXT: Style = AnsiColor::Green.on_default();
 const NUMBER: Style = AnsiColor::Yellow.on_default();
-const WORD: Style = AnsiColor::Magenta.on_default();
+const LITERAL: Style = AnsiColor::Magenta.on_default();
 const FOLDED: Style = Style::new().dimmed();
 
 /// How a value is shortened.
@@ -28,9 +28,9 @@ const FOLDED: Style = Style::new().dimmed();
 pub(super) struct Fold {
     /// Deeper values are replaced by their size.
     pub(super) depth: usize,
-    /// Longer texts are cut, and their length is added.
+    /// Longer texts are truncated, and their length is added.
     pub(super) text: usize,
-    /// Whether `_meta` is folded, too.
+    /// Whether `_meta` is folded.
     pub(super) meta: bool,
 }
 
@@ -81,7 +81,7 @@ fn write_at(
     column: usize,
 ) -> fmt::Result {
     if let Value::String(text) = value
-        && text.len() > LARGE
+        && text.len() > LARGE_TEXT
         && fold.text == usize::MAX
     {
         return write_large(text, out, TEXT);
@@ -98,7 +98,7 @@ fn write_at(
             for (at, (key, value)) in members.iter().enumerate() {
                 out.write_str(if at == 0 { "\n" } else { ",\n" })?;
                 write!(out, "{:deeper$}", "")?;
-                let width = if key.len() > LARGE {
+                let width = if key.len() > LARGE_TEXT {
                     write_large(key, out, KEY)?;
                     WIDTH
                 } else {
@@ -162,7 +162,7 @@ fn line(value: &Value, fold: Fold, room: usize) -> Option<(String, usize)> {
 fn leaf(value: &Value, fold: Fold) -> Option<(String, usize)> {
     let folded = |text: String| styled(&text, FOLDED);
     match value {
-        Value::Null | Value::Bool(_) => Some(styled(&value.to_string(), WORD)),
+        Value::Null | Value::Bool(_) => Some(styled(&value.to_string(), LITERAL)),
         Value::Number(number) => Some(styled(&number.to_string(), NUMBER)),
         Value::String(text) => Some(quoted(text, fold.text, TEXT)),
         Value::Array(items) if items.is_empty() => Some(("[]".to_owned(), 2)),
@@ -175,7 +175,7 @@ fn leaf(value: &Value, fold: Fold) -> Option<(String, usize)> {
     }
 }
 
-/// Whether a text is short enough for this width, as far as its size tells.
+/// Whether a text may fit into this width, estimated from its size.
 fn may_fit(text: &str, room: usize) -> bool {
     text.len() / char::MAX.len_utf8() <= room
 }
@@ -184,10 +184,10 @@ fn styled(text: &str, style: Style) -> (String, usize) {
     (format!("{style}{text}{style:#}"), text.chars().count())
 }
 
-fn quoted(text: &str, most: usize, style: Style) -> (String, usize) {
-    let (start, whole) = match shortened(text, most) {
+fn quoted(text: &str, max: usize, style: Style) -> (String, usize) {
+    let (start, whole) = match shortened(text, max) {
         (all, None) => (all, None),
-        (_, Some(whole)) => (shortened(text, START).0, Some(whole)),
+        (_, Some(whole)) => (shortened(text, EXCERPT).0, Some(whole)),
     };
     let text = harmless(&serde_json::to_string(start).unwrap_or_default());
     let (shown, width) = styled(&text, style);
@@ -258,7 +258,7 @@ mod tests {
         };
         let long = "y".repeat(31);
         let text = format!(r#"{{"a": {{"b": 1, "c": 2}}, "d": [1], "e": {{}}, "f": "{long}"}}"#);
-        let start = "y".repeat(START);
+        let start = "y".repeat(EXCERPT);
         assert_eq!(
             plain(&text, fold),
             format!(

@@ -66,18 +66,18 @@ async fn list(
 ) -> Result<(), CommandError> {
     let (client, interrupt) = (&connection.client, &mut connection.interrupt);
     match command {
-        ListCommand::Discover(_) => discover(client, json),
+        ListCommand::Discover(_) => print_server(client, json),
         ListCommand::Tools(_) => {
             let tools = interrupt.unless_stopped(or_empty(client.tools())).await?;
-            show(json, "tools", &tools, tool)
+            print_list(json, "tools", &tools, format_tool)
         }
         ListCommand::Prompts(_) => {
             let prompts = interrupt.unless_stopped(or_empty(client.prompts())).await?;
-            show(json, "prompts", &prompts, prompt)
+            print_list(json, "prompts", &prompts, format_prompt)
         }
         ListCommand::Skills(_) => {
             let skills = interrupt.unless_stopped(or_empty(client.skills())).await?;
-            show(json, "skills", &skills, skill)
+            print_list(json, "skills", &skills, format_skill)
         }
         ListCommand::Resources(_) => {
             let resources = or_empty(client.resources());
@@ -88,9 +88,9 @@ async fn list(
                 let all = json!({"resources": resources, "resourceTemplates": templates});
                 return print_json(&all);
             }
-            let templates = templates.iter().map(|item| template(item));
-            let resources = resources.iter().map(|item| resource(item));
-            show_entries("resources", resources.chain(templates))
+            let templates = templates.iter().map(|item| format_template(item));
+            let resources = resources.iter().map(|item| format_resource(item));
+            print_entries("resources", resources.chain(templates))
         }
     }
 }
@@ -107,7 +107,7 @@ async fn or_empty<T>(list: impl Future<Output = Result<Vec<T>, Error>>) -> Resul
     }
 }
 
-fn show<T>(
+fn print_list<T>(
     json: bool,
     what: &str,
     items: &[AsSent<T>],
@@ -116,11 +116,11 @@ fn show<T>(
     if json {
         return print_json(&items);
     }
-    show_entries(what, items.iter().map(|item| entry(item)))
+    print_entries(what, items.iter().map(|item| entry(item)))
 }
 
 /// Prints entries with a blank line between them, one by one because they may be long.
-fn show_entries(what: &str, entries: impl Iterator<Item = String>) -> Result<(), CommandError> {
+fn print_entries(what: &str, entries: impl Iterator<Item = String>) -> Result<(), CommandError> {
     let mut is_empty = true;
     for entry in entries {
         if !std::mem::replace(&mut is_empty, false) {
@@ -134,7 +134,7 @@ fn show_entries(what: &str, entries: impl Iterator<Item = String>) -> Result<(),
     Ok(())
 }
 
-fn discover(client: &refrain_client::Client, json: bool) -> Result<(), CommandError> {
+fn print_server(client: &refrain_client::Client, json: bool) -> Result<(), CommandError> {
     let server = client.server();
     if json {
         return print_json(&json!({
@@ -178,7 +178,7 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), CommandEr
     print(&lines.join("\n"))
 }
 
-fn tool(tool: &ToolInfo) -> String {
+fn format_tool(tool: &ToolInfo) -> String {
     let annotated = tool.annotations.as_ref();
     let annotated = annotated.and_then(|hints| hints.title.as_deref());
     let title = tool.title.as_deref().or(annotated);
@@ -196,7 +196,7 @@ fn tool(tool: &ToolInfo) -> String {
         .flatten()
         .map(|(name, schema)| ArgumentRow {
             name,
-            kind: kind(schema),
+            kind: describe_type(schema),
             required: required.contains(name.as_str()),
             about: schema["description"].as_str(),
         })
@@ -205,7 +205,7 @@ fn tool(tool: &ToolInfo) -> String {
     lines.join("\n")
 }
 
-fn skill(skill: &SkillInfo) -> String {
+fn format_skill(skill: &SkillInfo) -> String {
     let name = skill.text("name").unwrap_or_default();
     let mut lines = head(name, None, skill.text("description"));
     let files = match &skill.resources {
@@ -216,7 +216,7 @@ fn skill(skill: &SkillInfo) -> String {
     lines.join("\n")
 }
 
-fn prompt(prompt: &PromptInfo) -> String {
+fn format_prompt(prompt: &PromptInfo) -> String {
     let title = prompt.title.as_deref();
     let mut lines = head(&prompt.name, title, prompt.description.as_deref());
     lines.extend(facts_line(&Vec::from_iter(icon_count(&prompt.icons))));
@@ -234,7 +234,7 @@ fn prompt(prompt: &PromptInfo) -> String {
     lines.join("\n")
 }
 
-fn resource(resource: &ResourceInfo) -> String {
+fn format_resource(resource: &ResourceInfo) -> String {
     let title = resource.title.as_deref().unwrap_or(&resource.name);
     let mut facts = Vec::from_iter(resource.mime_type.as_deref().map(one_line));
     facts.extend(resource.size.map(|size| format!("{size} bytes")));
@@ -248,7 +248,7 @@ fn resource(resource: &ResourceInfo) -> String {
     )
 }
 
-fn template(template: &ResourceTemplateInfo) -> String {
+fn format_template(template: &ResourceTemplateInfo) -> String {
     let title = template.title.as_deref().unwrap_or(&template.name);
     let mut facts = vec!["template".to_owned()];
     facts.extend(template.mime_type.as_deref().map(one_line));
@@ -352,7 +352,7 @@ fn table(rows: &[ArgumentRow<'_>]) -> Vec<String> {
 }
 
 /// A short description of the type in a schema.
-fn kind(schema: &Value) -> String {
+fn describe_type(schema: &Value) -> String {
     if let Some(choices) = schema["enum"].as_array() {
         let choices: Vec<String> = choices.iter().map(Value::to_string).collect();
         return choices.join(" | ");
