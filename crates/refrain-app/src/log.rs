@@ -64,8 +64,8 @@ where
     Ok(Telemetry(provider))
 }
 
-/// Events of this level. The HTTP/2 library warns of each client that misbehaves, without a limit, and rmcp tells of each call,
-/// so only their errors.
+/// The filter for events of this level. Of h2 and rmcp it keeps only errors, because they log each misbehaving client and each
+/// call without a limit.
 fn default_filter(level: &str) -> EnvFilter {
     EnvFilter::new(format!("{level},h2=error,rmcp=error"))
 }

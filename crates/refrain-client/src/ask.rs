@@ -260,7 +260,12 @@ pub(crate) fn check_root(root: &Root) -> Result<(), InvalidAnswer> {
     let why = match Url::parse(uri) {
         Err(_) => "not a URI",
         Ok(url) if url.scheme() != "file" || !uri.starts_with("file://") => "expected file://",
-        Ok(_) if uri.to_ascii_lowercase().split(['/', '\\']).any(is_dot_segment) => {
+        Ok(_)
+            if uri
+                .to_ascii_lowercase()
+                .split(['/', '\\'])
+                .any(is_dot_segment) =>
+        {
             "the path must not contain . or .."
         }
         Ok(_) => return Ok(()),

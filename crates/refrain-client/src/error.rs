@@ -100,9 +100,7 @@ pub enum ErrorKind {
     #[error("unknown result type {0:?}; a newer client may support it")]
     UnknownResultType(String),
     /// A message, a request state, a response or a list is too large.
-    #[error(
-        "the server sent a {what} with more than {limit} {unit}, the limit set by `{setting}`"
-    )]
+    #[error("the server sent a {what} with more than {limit} {unit}, the limit set by `{setting}`")]
     TooLarge {
         /// The kind of data, such as `message`, `response` or `list`.
         what: &'static str,

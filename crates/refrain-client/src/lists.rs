@@ -114,7 +114,12 @@ impl ClientInner {
                 next => *cursor = next,
             }
         }
-        Err(ErrorKind::too_large("list", limits.pages, "pages", "ClientLimits::pages"))
+        Err(ErrorKind::too_large(
+            "list",
+            limits.pages,
+            "pages",
+            "ClientLimits::pages",
+        ))
     }
 
     /// Sends a request without side effects, unless its result is cached.
@@ -195,7 +200,12 @@ impl ListSize {
         }
         if self.entries > limits.entries {
             let limit = limits.entries;
-            return Err(ErrorKind::too_large("list", limit, "entries", "ClientLimits::entries"));
+            return Err(ErrorKind::too_large(
+                "list",
+                limit,
+                "entries",
+                "ClientLimits::entries",
+            ));
         }
         Ok(())
     }

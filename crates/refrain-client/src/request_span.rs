@@ -162,7 +162,9 @@ fn adopt_trace_context(span: &Span, meta: Option<&Map<String, Value>>) {
         return;
     };
     let current = otel::context(&Span::current());
-    let is_same = |TraceContext { parent: current, .. }: &TraceContext<'_>| {
+    let is_same = |TraceContext {
+                       parent: current, ..
+                   }: &TraceContext<'_>| {
         current.is_some_and(|current| current.trace_id == parent.trace_id)
     };
     if !current.as_ref().is_some_and(is_same) {

@@ -83,7 +83,10 @@ impl HttpClient {
     /// HTTP/2 if a server with TLS offers it.
     #[cfg(feature = "tls")]
     pub fn for_internet(connect_timeout: Duration) -> Self {
-        Self::with_connector(Connector::for_internet(connect_timeout), INTERNET_IDLE_TIMEOUT)
+        Self::with_connector(
+            Connector::for_internet(connect_timeout),
+            INTERNET_IDLE_TIMEOUT,
+        )
     }
 
     fn with_connector(connector: Connector, idle_timeout: Duration) -> Self {

@@ -42,7 +42,9 @@ impl Arguments {
         };
         let names = self.0.iter().map(|(name, _)| name.as_str());
         let unlisted = names.filter(|name| !properties.contains(name));
-        unlisted.map(|name| unknown_argument_warning(name, &properties)).collect()
+        unlisted
+            .map(|name| unknown_argument_warning(name, &properties))
+            .collect()
     }
 
     /// Whether the schema is needed to tell JSON from text.

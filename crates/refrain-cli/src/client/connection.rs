@@ -202,7 +202,8 @@ impl ServerConnection {
 
     /// Waits for a task, which is not cancelled if this command is interrupted.
     pub(super) async fn watch(self, task: &str) -> Result<Code, CommandError> {
-        self.finish_and_close(PendingCall::of_task(task), false).await
+        self.finish_and_close(PendingCall::of_task(task), false)
+            .await
     }
 
     /// Closes the connection, and ends a command that was started for it. An interrupt skips the wait.

@@ -1,7 +1,7 @@
 //! Exit codes, and the errors that end a command.
 
 use super::protocol_hint;
-use super::sanitize::{harmless, one_line, shortened};
+use super::sanitize::{one_line, sanitize, truncated};
 use super::unanswered::quoted;
 use refrain_client::{AuthError, Error, ErrorKind, RpcFailure};
 use serde_json::{Map, Value, json};
@@ -105,7 +105,7 @@ impl CommandError {
             return self;
         }
         let shown = lines.iter().map(|line| {
-            let (start, length) = shortened(line, MAX_SERVER_LINE);
+            let (start, length) = truncated(line, MAX_SERVER_LINE);
             let end = if length.is_some() { "…" } else { "" };
             format!("\n  {}{end}", one_line(start))
         });
@@ -141,8 +141,8 @@ impl CommandError {
 /// Without control characters: a message may contain text of a server.
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&harmless(&self.message))?;
-        f.write_str(&harmless(&self.remarks))
+        f.write_str(&sanitize(&self.message))?;
+        f.write_str(&sanitize(&self.remarks))
     }
 }
 

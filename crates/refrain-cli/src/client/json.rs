@@ -1,6 +1,6 @@
 //! Formats JSON for people: coloured, in its original order, short values on one line.
 
-use super::sanitize::{harmless, parts, shortened};
+use super::sanitize::{chunks, sanitize, truncated};
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 use std::fmt;
@@ -10,7 +10,7 @@ const WIDTH: usize = 100;
 const INDENT: usize = 2;
 /// Deeper values are not indented further.
 const INDENT_MAX: usize = 60;
-/// Longer texts, in bytes, are written in parts.
+/// Longer texts, in bytes, are written in chunks.
 const LARGE_TEXT: usize = 64 * 1024;
 /// How many characters of a folded text are printed.
 const EXCERPT: usize = 24;
@@ -23,7 +23,7 @@ const NUMBER: Style = AnsiColor::Yellow.on_default();
 const LITERAL: Style = AnsiColor::Magenta.on_default();
 const FOLDED: Style = Style::new().dimmed();
 
-/// How a value is shortened.
+/// How a value is truncated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fold {
     /// Deeper values are replaced by their size.
@@ -124,15 +124,15 @@ fn write_at(
     }
 }
 
-/// Writes a large text in parts, since hidden characters need several times their size.
+/// Writes a large text in chunks, because sanitized hidden characters need several times their size.
 fn write_large(text: &str, out: &mut impl fmt::Write, style: Style) -> fmt::Result {
     write!(out, "{style}\"")?;
-    for part in parts(text) {
-        let part = serde_json::to_string(part).unwrap_or_default();
-        let inside = part
+    for chunk in chunks(text) {
+        let quoted = serde_json::to_string(chunk).unwrap_or_default();
+        let inside = quoted
             .strip_prefix('"')
-            .and_then(|part| part.strip_suffix('"'));
-        out.write_str(&harmless(inside.unwrap_or_default()))?;
+            .and_then(|rest| rest.strip_suffix('"'));
+        out.write_str(&sanitize(inside.unwrap_or_default()))?;
     }
     write!(out, "\"{style:#}")
 }
@@ -185,11 +185,11 @@ fn styled(text: &str, style: Style) -> (String, usize) {
 }
 
 fn quoted(text: &str, max: usize, style: Style) -> (String, usize) {
-    let (start, whole) = match shortened(text, max) {
+    let (start, whole) = match truncated(text, max) {
         (all, None) => (all, None),
-        (_, Some(whole)) => (shortened(text, EXCERPT).0, Some(whole)),
+        (_, Some(whole)) => (truncated(text, EXCERPT).0, Some(whole)),
     };
-    let text = harmless(&serde_json::to_string(start).unwrap_or_default());
+    let text = sanitize(&serde_json::to_string(start).unwrap_or_default());
     let (shown, width) = styled(&text, style);
     match whole {
         None => (shown, width),
@@ -288,7 +288,7 @@ mod tests {
     fn large_text_is_the_same_in_parts() {
         let large = "\"a\u{202e}\n".repeat(20_000);
         let text = serde_json::json!({&large: [&large]}).to_string();
-        let quoted = harmless(&serde_json::to_string(&large).expect("JSON"));
+        let quoted = sanitize(&serde_json::to_string(&large).expect("JSON"));
         let expected = format!("{{\n  {quoted}: [\n    {quoted}\n  ]\n}}");
         assert_eq!(plain(&text, Fold::NOTHING), expected);
     }

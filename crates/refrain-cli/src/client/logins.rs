@@ -21,7 +21,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
-pub(super) type GrantsFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send + 'a>>;
+pub(super) type GrantsFuture<'a, T> =
+    Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send + 'a>>;
 
 /// The directory of the logins: `$XDG_STATE_HOME/refrain/logins`, by default below `~/.local/state`.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use super::exit::{Code, CommandError};
 use super::json::{self, Fold};
-use super::sanitize::{harmless, one_line, parts};
+use super::sanitize::{chunks, one_line, sanitize};
 use crate::style::{BOLD, DIM};
 use anstream::AutoStream;
 use refrain_app::sanitize::is_hidden;
@@ -45,11 +45,11 @@ pub(super) fn print(text: &str) -> Result<(), CommandError> {
     finish_line(out, written)
 }
 
-/// Prints text of the server. On a terminal it is sanitized, part by part: hidden characters need several times their size.
+/// Prints text of the server. On a terminal it is sanitized in chunks, because hidden characters need several times their size.
 fn print_text(text: &str) -> Result<(), CommandError> {
     let mut out = stdout().lock();
     let written = match out.is_terminal() {
-        true => parts(text).try_for_each(|part| out.write_all(harmless(part).as_bytes())),
+        true => chunks(text).try_for_each(|chunk| out.write_all(sanitize(chunk).as_bytes())),
         false => out.write_all(text.as_bytes()),
     };
     finish_line(out, written)
@@ -148,7 +148,9 @@ fn prompt_blocks(result: &Value) -> Vec<OutputBlock<'_>> {
     let mut output = Vec::new();
     if let Some(description) = result.get("description").and_then(Value::as_str) {
         let description = one_line(description);
-        output.push(OutputBlock::ProgramText(format!("{DIM}{description}{DIM:#}")));
+        output.push(OutputBlock::ProgramText(format!(
+            "{DIM}{description}{DIM:#}"
+        )));
     }
     let messages = result.get("messages").and_then(Value::as_array);
     for message in messages.into_iter().flatten() {

@@ -30,7 +30,7 @@ impl SavedCall {
                 file: file.to_owned(),
                 locked: Mutex::default(),
             }),
-            Ok(true) => Err(exists(file)),
+            Ok(true) => Err(already_exists(file)),
             Err(error) => {
                 let message = format!("cannot access {}: {error}", file.display());
                 Err(CommandError::usage(message))
@@ -85,17 +85,17 @@ impl SavedCall {
     }
 
     pub(super) fn begin(&self, pending: &PendingCall) -> Result<(), CommandError> {
-        self.keep_locked(secret_file::create(&self.file, &bytes(pending)?))
+        self.keep_locked(secret_file::create(&self.file, &serialize(pending)?))
     }
 
     pub(super) fn replace(&self, pending: &PendingCall) -> Result<(), CommandError> {
-        self.keep_locked(secret_file::replace(&self.file, &bytes(pending)?))
+        self.keep_locked(secret_file::replace(&self.file, &serialize(pending)?))
     }
 
     /// Keeps the new file locked, and releases the old one.
     fn keep_locked(&self, written: std::io::Result<File>) -> Result<(), CommandError> {
         let written = written.map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => exists(&self.file),
+            ErrorKind::AlreadyExists => already_exists(&self.file),
             _ => CommandError::usage(format!(
                 "cannot write saved call {}: {error}",
                 self.file.display()
@@ -117,7 +117,7 @@ impl SavedCall {
     }
 }
 
-fn bytes(pending: &PendingCall) -> Result<Vec<u8>, CommandError> {
+fn serialize(pending: &PendingCall) -> Result<Vec<u8>, CommandError> {
     let mut bytes = serde_json::to_vec_pretty(pending)
         .map_err(|error| CommandError::usage(format!("cannot serialize the call: {error}")))?;
     bytes.push(b'\n');
@@ -129,7 +129,7 @@ fn is_other_json(text: &str) -> bool {
     serde_json::from_str::<Value>(text).is_ok_and(|value| value.get("format").is_none())
 }
 
-fn exists(file: &Path) -> CommandError {
+fn already_exists(file: &Path) -> CommandError {
     let file = file.display();
     CommandError::usage(format!("{file} already exists")).hint(format!(
         "choose another name, or continue the call in it with `refrain resume {file}`"

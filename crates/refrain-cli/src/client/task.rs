@@ -142,11 +142,12 @@ fn print_task(task: &Task, json: bool) -> Result<Code, CommandError> {
     }
     if let TaskStatus::Completed(result) = &task.status {
         print("")?;
-        output::result(kind(result), result, false)?;
+        output::print_result(kind(result), result, false)?;
     }
     Ok(Code::Success)
 }
 
+/// The kind of call that a result belongs to; a task does not name it.
 fn kind(result: &Value) -> CallKind {
     if result.get("messages").is_some() {
         CallKind::Prompt

@@ -101,7 +101,7 @@ impl Console for PlainConsole {
         })
     }
 
-    fn tick(
+    fn choose_many(
         &mut self,
         prompt: &InputPrompt,
         choices: &[String],
@@ -125,7 +125,7 @@ impl Console for PlainConsole {
         })
     }
 
-    fn write(
+    fn read_text(
         &mut self,
         prompt: &InputPrompt,
         start: &str,

@@ -1,6 +1,6 @@
 //! A menu of tools, and prompts for the arguments of one.
 
-use super::asker::{hanging, prompt};
+use super::asker::{prompt, say_hanging};
 use super::console::{Console, InvalidInput, PromptError};
 use super::display_text::one_line;
 use super::{Terminal, form};
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use std::io;
 
 impl Terminal {
-    /// Lets the user choose a tool, and returns its index. None if the user left the menu.
+    /// Lets the user choose a tool, and returns its index. `None` if the user left the menu.
     pub(crate) async fn pick_tool(
         &self,
         address: &str,
@@ -29,7 +29,7 @@ impl Terminal {
         unless_left(self.show(choose).await)
     }
 
-    /// Asks for the arguments of a tool. None if the user left a prompt.
+    /// Asks for the arguments of a tool. `None` if the user left a prompt.
     pub(crate) async fn ask_arguments(
         &self,
         address: &str,
@@ -38,9 +38,9 @@ impl Terminal {
         let asker = asker(address, &tool.name);
         let form = to_raw_value(&tool.input_schema).map(|schema| Form::parse(&schema));
         let ask = move |console: &mut dyn Console| {
-            hanging(console, "Arguments of ", BOLD, &one_line(&asker.target))?;
+            say_hanging(console, "Arguments of ", BOLD, &one_line(&asker.target))?;
             match form {
-                Ok(Ok(form)) => form::fill_all(console, &asker, &form),
+                Ok(Ok(form)) => form::ask_fields(console, &asker, &form),
                 // Nested values and lists are typed as JSON.
                 _ => json_object(console, &asker),
             }
@@ -81,7 +81,7 @@ fn json_object(
         Ok(_) => Ok(()),
         Err(error) => Err(InvalidInput::NotAnObject(error)),
     };
-    let text = console.write(&prompt, "{}", &validate)?;
+    let text = console.read_text(&prompt, "{}", &validate)?;
     // Validation has parsed it already.
     Ok(serde_json::from_str(&text).unwrap_or_default())
 }

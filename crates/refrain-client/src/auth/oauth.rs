@@ -160,7 +160,8 @@ impl OAuth {
         F: Fn(String) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<String, BoxError>> + Send + 'static,
     {
-        let assertion: Callback<String, String> = Arc::new(move |issuer| Box::pin(assertion(issuer)));
+        let assertion: Callback<String, String> =
+            Arc::new(move |issuer| Box::pin(assertion(issuer)));
         OAuthBuilder::new(OAuthFlow::Workload(assertion), Some(client))
     }
 

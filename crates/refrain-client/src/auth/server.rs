@@ -143,7 +143,10 @@ impl ServerAuth {
             Some(token) if !grant.is_valid() => token.clone(),
             _ => return Ok(Some(grant)),
         };
-        match self.renew((authorization, lock), Arc::clone(&grant), token).await {
+        match self
+            .renew((authorization, lock), Arc::clone(&grant), token)
+            .await
+        {
             Ok(grant) => Ok(Some(grant)),
             Err(error) => {
                 limited_event!(WARN, server = %self.url, %error, "failed to refresh access token");

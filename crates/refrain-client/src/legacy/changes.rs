@@ -90,7 +90,9 @@ impl ChangeQueue {
             ServerChange::Tools => filter.tools,
             ServerChange::Prompts => filter.prompts,
             ServerChange::Resources => filter.resources,
-            ServerChange::Resource(uri) => filter.uris.iter().any(|resource| is_part_of(uri, resource)),
+            ServerChange::Resource(uri) => {
+                filter.uris.iter().any(|resource| is_part_of(uri, resource))
+            }
             ServerChange::Task(_) => false,
         };
         let changes = &mut self.waiting.lock().changes;

@@ -151,7 +151,8 @@ impl HttpExchange {
         if let Some(remaining) = &mut self.remaining {
             let rest = remaining.checked_sub(chunk.len());
             let limit = limits.response;
-            let too_large = || ErrorKind::too_large("response", limit, "bytes", "ClientLimits::response");
+            let too_large =
+                || ErrorKind::too_large("response", limit, "bytes", "ClientLimits::response");
             *remaining = rest.ok_or_else(|| LinkError::Final(too_large()))?;
         }
         let complete = events.push(&chunk);

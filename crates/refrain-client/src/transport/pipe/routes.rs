@@ -105,7 +105,9 @@ impl Router {
     fn request_of(&self, id: Option<&Value>, response: &LinkResponse) -> Recipient {
         match id.filter(|id| !id.is_null()) {
             None if response.outcome.is_ok() => Recipient::None,
-            None => self.only_waiting_request().map_or(Recipient::None, Recipient::Request),
+            None => self
+                .only_waiting_request()
+                .map_or(Recipient::None, Recipient::Request),
             Some(id) => match id.as_u64() {
                 Some(id) if id <= self.newest => Recipient::Request(id),
                 _ => Recipient::UnknownRequest,
