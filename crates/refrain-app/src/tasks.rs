@@ -210,9 +210,7 @@ fn print_list(mut rows: Vec<TaskRow>, limit: usize, json: bool) {
         print_table(&rows);
     }
     if more {
-        anstream::eprintln!(
-            "note: only the newest {limit} tasks are listed; --limit COUNT lists more"
-        );
+        anstream::eprintln!("note: more tasks exist; raise --limit to list them");
     }
 }
 

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use url::Url;
 
-const START_HINT: &str = "to see the cause, request the URL, or run `env -i PATH=\"$PATH\" HOME=\"$HOME\" COMMAND`; add other variables \
-                          that the command needs, such as HTTPS_PROXY, to the setting `env` of the backend";
+const START_HINT: &str = "to see the cause, request the URL, or run the command; if it works there, add the environment variables that it \
+                          needs, such as HTTPS_PROXY, to the setting `env` of the backend";
 const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet, `memory:` for this process alone \
                           [default: $REFRAIN_STORE, then memory:]";
 

@@ -206,7 +206,7 @@ impl IncomingAsk {
                         "unsafe URL {text:?}: expected http or https"
                     )));
                 }
-                // Escaping of non-ASCII characters made it longer.
+                // Escaping may have made it longer.
                 check_length(url.as_str())?;
                 Ok(Self::Url(UrlAsk {
                     key,
@@ -256,16 +256,11 @@ impl IncomingAsk {
 pub(crate) fn check_root(root: &Root) -> Result<(), InvalidAnswer> {
     let uri = &root.uri;
     // Checks the text, because `Url::parse` resolves `.` and `..`.
-    let is_dot_segment = |part: &str| matches!(part.replace("%2e", ".").as_str(), "." | "..");
+    let is_dot = |part: &str| matches!(part.replace("%2e", ".").as_str(), "." | "..");
     let why = match Url::parse(uri) {
         Err(_) => "not a URI",
         Ok(url) if url.scheme() != "file" || !uri.starts_with("file://") => "expected file://",
-        Ok(_)
-            if uri
-                .to_ascii_lowercase()
-                .split(['/', '\\'])
-                .any(is_dot_segment) =>
-        {
+        Ok(_) if uri.to_ascii_lowercase().split(['/', '\\']).any(is_dot) => {
             "the path must not contain . or .."
         }
         Ok(_) => return Ok(()),

@@ -65,12 +65,8 @@ impl Default for ClientLimits {
 }
 
 impl ClientLimits {
-    pub(crate) fn too_large(&self, what: &'static str) -> ErrorKind {
-        ErrorKind::too_large(what, self.message, "bytes", "ClientLimits::message")
-    }
-
-    pub(crate) fn too_many_values(&self, what: &'static str) -> ErrorKind {
-        ErrorKind::too_large(what, self.values, "JSON values", "ClientLimits::values")
+    pub(crate) fn message_too_large(&self) -> ErrorKind {
+        ErrorKind::too_large("message", self.message, "bytes", "ClientLimits::message")
     }
 
     /// Checks the number of JSON values in the asks of one round.

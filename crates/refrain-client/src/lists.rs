@@ -114,12 +114,8 @@ impl ClientInner {
                 next => *cursor = next,
             }
         }
-        Err(ErrorKind::too_large(
-            "list",
-            limits.pages,
-            "pages",
-            "ClientLimits::pages",
-        ))
+        let setting = "ClientLimits::pages";
+        Err(ErrorKind::too_large("list", limits.pages, "pages", setting))
     }
 
     /// Sends a request without side effects, unless its result is cached.
@@ -192,21 +188,26 @@ impl ListSize {
     }
 
     fn check(&self, limits: &ClientLimits) -> Result<(), ErrorKind> {
-        if self.bytes > limits.message {
-            return Err(limits.too_large("list"));
-        }
-        if self.values > limits.values {
-            return Err(limits.too_many_values("list"));
-        }
-        if self.entries > limits.entries {
-            let limit = limits.entries;
-            return Err(ErrorKind::too_large(
-                "list",
-                limit,
+        let sizes = [
+            (self.bytes, limits.message, "bytes", "ClientLimits::message"),
+            (
+                self.values,
+                limits.values,
+                "JSON values",
+                "ClientLimits::values",
+            ),
+            (
+                self.entries,
+                limits.entries,
                 "entries",
                 "ClientLimits::entries",
-            ));
+            ),
+        ];
+        match sizes.into_iter().find(|(size, limit, ..)| size > limit) {
+            Some((_, limit, unit, setting)) => {
+                Err(ErrorKind::too_large("list", limit, unit, setting))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 }

@@ -6,6 +6,7 @@ use crate::client::ClientInner;
 use crate::error::ErrorKind;
 use crate::legacy::LegacySession;
 use crate::protocol::RequestPlan;
+use crate::random::hex;
 use crate::transport::{LinkError, LinkResponse};
 use aws_lc_rs::digest::{SHA256, digest};
 use refrain_wire::client::Request;
@@ -199,9 +200,7 @@ fn version<'a>(inner: &'a ClientInner, session: Option<&'a LegacySession>) -> Op
 /// A digest of the session's id, which is a secret.
 fn session_digest(session: &LegacySession) -> Option<String> {
     let id = session.id.as_ref()?;
-    let digest = digest(&SHA256, id.as_bytes());
-    let digits = digest.as_ref()[..16].iter();
-    Some(digits.map(|byte| format!("{byte:02x}")).collect())
+    Some(hex(&digest(&SHA256, id.as_bytes()).as_ref()[..16]))
 }
 
 fn is_error(result: &str) -> bool {

@@ -316,7 +316,9 @@ pub(crate) type WireObserver = Arc<dyn Fn(WireMessage<'_>) + Send + Sync>;
 
 /// Checks the number of values in a message before it is parsed.
 fn check_message(text: &str, limits: &ClientLimits) -> Result<(), ErrorKind> {
-    check_values(text.as_bytes(), limits.values).map_err(|_| limits.too_many_values("message"))
+    let limit = limits.values;
+    check_values(text.as_bytes(), limit)
+        .map_err(|_| ErrorKind::too_large("message", limit, "JSON values", "ClientLimits::values"))
 }
 
 fn read(

@@ -35,7 +35,7 @@ use std::time::Duration;
 const MAX_IDLE_PER_HOST: usize = 64;
 const MAX_RESENDS: usize = 2;
 #[cfg(feature = "tls")]
-const INTERNET_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+const INTERNET_IDLE: Duration = Duration::from_secs(90);
 
 /// A client with its own pool of connections. Clones share the pool.
 #[derive(Clone)]
@@ -83,10 +83,7 @@ impl HttpClient {
     /// HTTP/2 if a server with TLS offers it.
     #[cfg(feature = "tls")]
     pub fn for_internet(connect_timeout: Duration) -> Self {
-        Self::with_connector(
-            Connector::for_internet(connect_timeout),
-            INTERNET_IDLE_TIMEOUT,
-        )
+        Self::with_connector(Connector::for_internet(connect_timeout), INTERNET_IDLE)
     }
 
     fn with_connector(connector: Connector, idle_timeout: Duration) -> Self {

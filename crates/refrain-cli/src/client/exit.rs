@@ -201,6 +201,7 @@ impl From<&Error> for CommandError {
             ErrorKind::Unreachable { .. } => {
                 command_error.hint("check that the server is running and that the URL is right")
             }
+            ErrorKind::Spawn { .. } => command_error.hint("check the command and $PATH"),
             ErrorKind::NotMcp { address, .. } => {
                 let is_url = address.starts_with("http://") || address.starts_with("https://");
                 command_error.hint(match is_url {

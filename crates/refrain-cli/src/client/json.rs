@@ -58,22 +58,12 @@ impl Fold {
 pub(super) fn format(value: &Value, fold: Fold, indent: usize) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
-    let _ = write(value, &mut out, fold, indent);
+    let _ = write(value, &mut out, fold, indent, indent);
     out
 }
 
-/// Writes a value with colours. Further lines are indented by `indent` columns.
+/// Writes a value with colours. It starts at `column`; further lines are indented by `indent` columns.
 pub(super) fn write(
-    value: &Value,
-    out: &mut impl fmt::Write,
-    fold: Fold,
-    indent: usize,
-) -> fmt::Result {
-    write_at(value, out, fold, indent, indent)
-}
-
-/// Writes a value that starts at `column`.
-fn write_at(
     value: &Value,
     out: &mut impl fmt::Write,
     fold: Fold,
@@ -107,7 +97,7 @@ fn write_at(
                     width
                 };
                 out.write_str(": ")?;
-                write_at(value, out, fold.inside(key), deeper, deeper + width + 2)?;
+                write(value, out, fold.inside(key), deeper, deeper + width + 2)?;
             }
             write!(out, "\n{:indent$}}}", "")
         }
@@ -116,7 +106,7 @@ fn write_at(
             for (at, item) in items.iter().enumerate() {
                 out.write_str(if at == 0 { "\n" } else { ",\n" })?;
                 write!(out, "{:deeper$}", "")?;
-                write_at(item, out, fold.inside(""), deeper, deeper)?;
+                write(item, out, fold.inside(""), deeper, deeper)?;
             }
             write!(out, "\n{:indent$}]", "")
         }

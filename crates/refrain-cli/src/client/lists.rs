@@ -2,8 +2,9 @@
 
 use super::connection::ServerConnection;
 use super::exit::{Code, CommandError, EXIT_CODES};
+use super::json::{self, Fold};
 use super::options::ConnectOptions;
-use super::output::{COLUMN_MAX, pretty, print, print_json};
+use super::output::{COLUMN_MAX, print, print_json};
 use super::sanitize::{one_line, paragraph};
 use super::usage;
 use crate::style::{BOLD, DIM, MARK};
@@ -166,7 +167,8 @@ fn print_server(client: &refrain_client::Client, json: bool) -> Result<(), Comma
         lines.push(line("description", &one_line(about)));
     }
     let capabilities = Value::Object(server.capabilities.clone());
-    lines.push(line("capabilities", &pretty(&capabilities, LABEL)));
+    let capabilities = json::format(&capabilities, Fold::NOTHING, LABEL);
+    lines.push(line("capabilities", &capabilities));
     if let Some(url) = info.and_then(|info| info.website_url.as_deref()) {
         lines.push(line("website", &one_line(url)));
     }

@@ -147,20 +147,17 @@ async fn visit(loopback: &Loopback, url: &Url, opens_browser: bool) -> Result<Ur
 async fn pasted_url(redirect_uri: &Url) -> Url {
     let redirect_uri = redirect_uri.clone();
     let pasted = tokio::task::spawn_blocking(move || {
-        let lines = io::stdin().lock().lines().map_while(Result::ok);
-        let mut urls = lines.filter_map(|line| {
-            let line = line.trim();
-            (!line.is_empty()).then(|| match Url::parse(line) {
-                Ok(url) if url.as_str().starts_with(redirect_uri.as_str()) => Some(url),
-                _ => {
-                    stderr::warn(&format!(
-                        "expected an address that starts with {redirect_uri}"
-                    ));
-                    None
-                }
-            })
-        });
-        urls.find_map(|url| url)
+        let mut lines = io::stdin().lock().lines().map_while(Result::ok);
+        lines.find_map(|line| match Url::parse(line.trim()) {
+            Ok(url) if url.as_str().starts_with(redirect_uri.as_str()) => Some(url),
+            _ if line.trim().is_empty() => None,
+            _ => {
+                stderr::warn(&format!(
+                    "expected an address that starts with {redirect_uri}"
+                ));
+                None
+            }
+        })
     });
     match pasted.await {
         Ok(Some(url)) => url,

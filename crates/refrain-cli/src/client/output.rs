@@ -61,7 +61,7 @@ fn print_value(value: &Value) -> Result<(), CommandError> {
         out: BufWriter::new(AutoStream::auto(stdout())),
         written: Ok(()),
     };
-    let _ = json::write(value, &mut printer, Fold::NOTHING, 0);
+    let _ = json::write(value, &mut printer, Fold::NOTHING, 0, 0);
     finish_line(printer.out, printer.written)
 }
 
@@ -223,11 +223,6 @@ fn binary_block(what: &str, mime_type: Option<&str>, base64: &str) -> OutputBloc
     ))
 }
 
-/// The whole value with colours. Further lines are indented by `indent` columns.
-pub(super) fn pretty(value: &Value, indent: usize) -> String {
-    json::format(value, Fold::NOTHING, indent)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +241,9 @@ mod tests {
     fn plain(blocks: &[OutputBlock<'_>]) -> String {
         let lines = blocks.iter().map(|block| match block {
             OutputBlock::ServerText(text) => text.clone(),
-            OutputBlock::Json(value) => anstream::adapter::strip_str(&pretty(value, 0)).to_string(),
+            OutputBlock::Json(value) => {
+                anstream::adapter::strip_str(&json::format(value, Fold::NOTHING, 0)).to_string()
+            }
             OutputBlock::ProgramText(text) => anstream::adapter::strip_str(text).to_string(),
         });
         lines.collect::<Vec<_>>().join("\n")

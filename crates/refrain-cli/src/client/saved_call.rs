@@ -67,7 +67,7 @@ impl SavedCall {
         }
         let text = read_to_string(&locked).map_err(unreadable)?;
         let pending = serde_json::from_str(&text).map_err(|error| {
-            let message = match is_other_json(&text) {
+            let message = match is_other_file(&text) {
                 true => format!("{name} is not a saved call"),
                 false => format!("invalid saved call {name}: {error}"),
             };
@@ -124,9 +124,12 @@ fn serialize(pending: &PendingCall) -> Result<Vec<u8>, CommandError> {
     Ok(bytes)
 }
 
-/// Whether the text is JSON without the `format` member of a saved call.
-fn is_other_json(text: &str) -> bool {
-    serde_json::from_str::<Value>(text).is_ok_and(|value| value.get("format").is_none())
+/// Whether the text is not even a damaged saved call: no JSON object, or one without the member `format`.
+fn is_other_file(text: &str) -> bool {
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) => value.get("format").is_none(),
+        Err(_) => !text.trim_start().starts_with('{'),
+    }
 }
 
 fn already_exists(file: &Path) -> CommandError {

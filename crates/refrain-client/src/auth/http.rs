@@ -47,7 +47,8 @@ impl AuthHttp {
         urls: &'a [Url],
     ) -> AuthResult<Option<(&'a Url, T)>> {
         for url in urls {
-            let response = self.get(url).await?;
+            let response = self.send(url, Method::GET, HeaderMap::new(), String::new());
+            let response = response.await?;
             match response.status() {
                 StatusCode::OK => {
                     let invalid = |error| ResponseError::NotMetadata(Arc::new(error));
@@ -65,11 +66,6 @@ impl AuthHttp {
             }
         }
         Ok(None)
-    }
-
-    async fn get(&self, url: &Url) -> AuthResult<Response<Vec<u8>>> {
-        let headers = HeaderMap::new();
-        self.send(url, Method::GET, headers, String::new()).await
     }
 
     async fn send(
@@ -91,13 +87,11 @@ impl AuthHttp {
             url: url.to_string(),
             source: error.into(),
         })?;
-        match response.body().len() > BODY_MAX {
-            true => {
-                let too_large = ResponseError::TooLarge(BODY_MAX);
-                Err(AuthError::invalid_response(url, too_large))
-            }
-            false => Ok(response),
+        if response.body().len() > BODY_MAX {
+            let too_large = ResponseError::TooLarge(BODY_MAX);
+            return Err(AuthError::invalid_response(url, too_large));
         }
+        Ok(response)
     }
 
     /// Sends a request and reads the response, until its body is too large.

@@ -133,7 +133,7 @@ impl ServerAuth {
 
     /// The current grant, renewed if it is about to expire. Returns the old grant if that fails.
     async fn load_and_renew(self: &Arc<Self>) -> AuthResult<Option<Arc<Grant>>> {
-        let authorization = self.lock_authorization().await;
+        let guard = self.lock_authorization().await;
         let lock = self.lock_storage().await;
         self.load().await?;
         let Some(grant) = self.current().grant else {
@@ -143,10 +143,7 @@ impl ServerAuth {
             Some(token) if !grant.is_valid() => token.clone(),
             _ => return Ok(Some(grant)),
         };
-        match self
-            .renew((authorization, lock), Arc::clone(&grant), token)
-            .await
-        {
+        match self.renew((guard, lock), Arc::clone(&grant), token).await {
             Ok(grant) => Ok(Some(grant)),
             Err(error) => {
                 limited_event!(WARN, server = %self.url, %error, "failed to refresh access token");

@@ -55,9 +55,8 @@ impl ChangeHub {
 
     fn has_subscriber(&self, uri: &str) -> bool {
         let queues = self.queues();
-        queues
-            .iter()
-            .any(|queue| queue.filter.uris.iter().any(|subscribed| subscribed == uri))
+        let mut uris = queues.iter().flat_map(|queue| &queue.filter.uris);
+        uris.any(|subscribed| subscribed == uri)
     }
 
     /// Passes a change to the subscriptions whose filter includes it.
@@ -90,9 +89,7 @@ impl ChangeQueue {
             ServerChange::Tools => filter.tools,
             ServerChange::Prompts => filter.prompts,
             ServerChange::Resources => filter.resources,
-            ServerChange::Resource(uri) => {
-                filter.uris.iter().any(|resource| is_part_of(uri, resource))
-            }
+            ServerChange::Resource(uri) => filter.uris.iter().any(|other| is_part_of(uri, other)),
             ServerChange::Task(_) => false,
         };
         let changes = &mut self.waiting.lock().changes;

@@ -258,25 +258,23 @@ impl HttpLink {
     }
 
     fn send_error(&self, error: HttpError) -> LinkError {
+        let address = self.url.to_string();
         match error {
-            HttpError::Connect(_) => {}
+            HttpError::Connect(_) if is_not_tls(&error) => {
+                LinkError::NotSent(ErrorKind::NotTls { address })
+            }
+            HttpError::Connect(_) => {
+                let source = error.into();
+                LinkError::NotSent(ErrorKind::Unreachable { address, source })
+            }
             HttpError::NotProcessed(_) => {
-                return LinkError::NotSent(ErrorKind::ConnectionLost(error.into()));
+                LinkError::NotSent(ErrorKind::ConnectionLost(error.into()))
             }
             error if self.url.scheme() == "http" && is_not_http(&error) => {
-                let address = self.url.to_string();
-                return LinkError::Lost(ErrorKind::NotHttp { address });
+                LinkError::Lost(ErrorKind::NotHttp { address })
             }
-            error => return connection_lost(error),
+            error => connection_lost(error),
         }
-        let address = self.url.to_string();
-        LinkError::NotSent(match is_not_tls(&error) {
-            true => ErrorKind::NotTls { address },
-            false => ErrorKind::Unreachable {
-                address,
-                source: error.into(),
-            },
-        })
     }
 }
 

@@ -404,7 +404,7 @@ impl PipeState {
     /// Fails all requests after a line that was too long: it could be the response to any of them.
     fn fail_too_long(&self) {
         let limits = &self.setup.limits;
-        self.routes.lock().fail_all(|| limits.too_large("message"));
+        self.routes.lock().fail_all(|| limits.message_too_large());
     }
 
     /// Returns whether the line contains a response that a request waits for.

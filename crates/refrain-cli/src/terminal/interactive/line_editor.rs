@@ -65,9 +65,9 @@ impl LineEditor {
         }
     }
 
-    /// The text in rows of at most `max_columns`, and the position of the cursor. Invisible characters become symbols.
-    pub(super) fn rows(&self, max_columns: usize) -> (Vec<String>, (usize, usize)) {
-        let max_columns = max_columns.max(10);
+    /// The text in rows of at most `limit` columns, and the position of the cursor. Invisible characters become symbols.
+    pub(super) fn rows(&self, limit: usize) -> (Vec<String>, (usize, usize)) {
+        let limit = limit.max(10);
         let mut rows = vec![String::new()];
         let mut used = 0;
         let mut cursor = (0, 0);
@@ -77,7 +77,7 @@ impl LineEditor {
                 Some('\n') | None => {}
                 Some(c) => push(&mut shown, *c),
             }
-            if used + width(&shown) > max_columns || (i == self.at && used == max_columns) {
+            if used + width(&shown) > limit || (i == self.at && used == limit) {
                 rows.push(String::new());
                 used = 0;
             }
@@ -198,18 +198,14 @@ mod tests {
     #[test]
     fn rows_fit_the_width_and_contain_the_cursor() {
         let text = "0123456789日本語日本語\x1b[2J\nx\n";
-        for max_columns in 10..30 {
+        for limit in 10..30 {
             let mut edit = LineEditor::new(text, true);
             for at in 0..=edit.text.len() {
                 edit.at = at;
-                let (rows, (row, column)) = edit.rows(max_columns);
-                assert!(rows.iter().all(|row| width(row) <= max_columns), "{rows:?}");
-                assert!(row < rows.len() && column <= max_columns, "{row} {column}");
-                assert_eq!(
-                    rows.concat(),
-                    "0123456789日本語日本語␛[2Jx",
-                    "{max_columns} {at}"
-                );
+                let (rows, (row, column)) = edit.rows(limit);
+                assert!(rows.iter().all(|row| width(row) <= limit), "{rows:?}");
+                assert!(row < rows.len() && column <= limit, "{row} {column}");
+                assert_eq!(rows.concat(), "0123456789日本語日本語␛[2Jx", "{limit} {at}");
             }
         }
         let (rows, cursor) = LineEditor::new("ab\ncd", true).rows(10);

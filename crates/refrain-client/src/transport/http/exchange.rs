@@ -158,7 +158,7 @@ impl HttpExchange {
         let complete = events.push(&chunk);
         self.pace.count_messages(chunk.len(), complete.len());
         if events.buffered() > limits.message {
-            return Err(LinkError::Final(limits.too_large("message")));
+            return Err(LinkError::Final(limits.message_too_large()));
         }
         let complete_bytes: usize = complete.iter().map(|event| event.data.len()).sum();
         let reserved = self.reserved.resize(events.buffered() + complete_bytes);
@@ -197,7 +197,7 @@ impl HttpExchange {
             .map_err(connection_lost)?
         {
             if body.len() + chunk.len() > self.link.limits.message {
-                return Err(LinkError::Final(self.link.limits.too_large("message")));
+                return Err(LinkError::Final(self.link.limits.message_too_large()));
             }
             body.extend_from_slice(&chunk);
             let reserved = self.reserved.resize(body.len());

@@ -106,7 +106,7 @@ impl Router {
         match id.filter(|id| !id.is_null()) {
             None if response.outcome.is_ok() => Recipient::None,
             None => self
-                .only_waiting_request()
+                .only_waiting()
                 .map_or(Recipient::None, Recipient::Request),
             Some(id) => match id.as_u64() {
                 Some(id) if id <= self.newest => Recipient::Request(id),
@@ -116,7 +116,7 @@ impl Router {
     }
 
     /// The request that waits for a response, if there is exactly one.
-    fn only_waiting_request(&self) -> Option<u64> {
+    fn only_waiting(&self) -> Option<u64> {
         let mut waiting = self.by_id.iter().filter(|(_, route)| !route.is_silent);
         match (waiting.next(), waiting.next()) {
             (Some((only, _)), None) => Some(*only),
@@ -184,7 +184,7 @@ impl Router {
         if self.unknown_ids <= UNKNOWN_IDS_LOGGED {
             limited_event!(WARN, "response with unknown id");
         }
-        if let Some(id) = self.only_waiting_request() {
+        if let Some(id) = self.only_waiting() {
             self.fail(id, ReadError::OtherRequest.into());
         }
     }
