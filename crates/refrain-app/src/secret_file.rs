@@ -45,7 +45,7 @@ fn directory(file: &Path) -> &Path {
 }
 
 /// Whether users other than the owner can read a file.
-pub fn is_exposed(file: &Path) -> bool {
+fn is_exposed(file: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;

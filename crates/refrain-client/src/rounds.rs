@@ -428,8 +428,8 @@ impl ClientInner {
     }
 
     fn argument_headers(&self, call: &CallSpec) -> Result<HeaderMap, ErrorKind> {
-        match self.connection.tool(call.target()) {
-            _ if call.kind() != CallKind::Tool => Ok(HeaderMap::new()),
+        let listed = self.connection.tool(call.target());
+        match listed.filter(|_| call.kind() == CallKind::Tool) {
             None => Ok(HeaderMap::new()),
             Some(Ok(listed)) => {
                 let written = listed.headers.write(call.arguments());

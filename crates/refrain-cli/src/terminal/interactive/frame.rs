@@ -57,7 +57,7 @@ impl Frame {
         out
     }
 
-    /// The rows rows_above_cursor the cursor. A terminal that became narrower has wrapped wide lines.
+    /// The rows above the cursor. A terminal that became narrower has wrapped wide lines.
     fn rows_above_cursor(&self, columns: usize) -> usize {
         let columns = columns.max(1);
         let broken: usize = self
