@@ -25,7 +25,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the program's stop hook may take.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The maximum number of connections that wait to be accepted. The limit of the system (`net.core.somaxconn`) also applies.
+/// The number of connections that may wait to be accepted. The system limits it too (`net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
 
 /// The flags of `serve` and `worker`.

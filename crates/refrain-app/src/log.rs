@@ -64,8 +64,7 @@ where
     Ok(Telemetry(provider))
 }
 
-/// The filter for events of this level. Of h2 and rmcp it keeps only errors, because they log each misbehaving client and each
-/// call without a limit.
+/// Events of this level, but only errors of h2 and rmcp: they log every misbehaving client and every call.
 fn default_filter(level: &str) -> EnvFilter {
     EnvFilter::new(format!("{level},h2=error,rmcp=error"))
 }

@@ -1,5 +1,5 @@
-//! Sanitizes text of servers and clients for output: no characters that move the cursor, change colours or the writing direction, or
-//! are invisible.
+//! Sanitizes text of servers and clients for output: replaces characters that move the cursor, change colours or the
+//! writing direction, or are invisible.
 
 /// Appends a character, or a visible symbol for it.
 pub fn push(shown: &mut String, c: char) {

@@ -114,7 +114,7 @@ pub(super) fn write(
     }
 }
 
-/// Writes a large text in chunks, because sanitized hidden characters need several times their size.
+/// Writes a large text in chunks, because sanitizing makes hidden characters several times longer.
 fn write_large(text: &str, out: &mut impl fmt::Write, style: Style) -> fmt::Result {
     write!(out, "{style}\"")?;
     for chunk in chunks(text) {

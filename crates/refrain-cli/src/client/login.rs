@@ -165,7 +165,7 @@ async fn pasted_url(redirect_uri: &Url) -> Url {
     }
 }
 
-/// Stores the grant of a new login in memory. The stored grant is ignored, so that the user can log in with another account.
+/// Holds the grant of a new login. An earlier grant is ignored, so that the user can change the account.
 #[derive(Clone, Default)]
 struct NewGrant(Arc<Mutex<Option<Grant>>>);
 

@@ -45,7 +45,7 @@ pub(super) fn print(text: &str) -> Result<(), CommandError> {
     finish_line(out, written)
 }
 
-/// Prints text of the server. On a terminal it is sanitized in chunks, because hidden characters need several times their size.
+/// Prints text of the server. On a terminal it is sanitized, in chunks because hidden characters grow.
 fn print_text(text: &str) -> Result<(), CommandError> {
     let mut out = stdout().lock();
     let written = match out.is_terminal() {
