@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A limit for the bytes of HTTP responses in memory. Clones share the budget.
 ///
 /// ```
-/// use refrain::client::{ByteBudget, Client};
+/// use refrain_client::{ByteBudget, Client};
 ///
 /// let all = ByteBudget::new(512 << 20);
 /// let alice = Client::builder().response_budget(all.part(64 << 20));

@@ -186,7 +186,7 @@ impl ClientBuilder {
     /// Servers on version 1 of the TypeScript SDK ask there, if their tools use `server.elicitInput(..)`.
     ///
     /// ```
-    /// # use refrain::client::Client;
+    /// # use refrain_client::Client;
     /// let builder = Client::builder().allow_unassociated_asks();
     /// ```
     pub fn allow_unassociated_asks(mut self) -> Self {
@@ -199,7 +199,7 @@ impl ClientBuilder {
     /// call.
     ///
     /// ```
-    /// # use refrain::client::Client;
+    /// # use refrain_client::Client;
     /// let builder = Client::builder().leave_dropped_asks();
     /// ```
     pub fn leave_dropped_asks(mut self) -> Self {
@@ -246,7 +246,7 @@ impl ClientBuilder {
     /// Observes a task that a call waits for, whenever its state was read: its id, status and status message.
     ///
     /// ```
-    /// # use refrain::client::Client;
+    /// # use refrain_client::Client;
     /// let builder = Client::builder().on_task(|task| {
     ///     let message = task.message.as_deref().unwrap_or_default();
     ///     println!("task {}: {} {message}", task.id, task.status.as_str());

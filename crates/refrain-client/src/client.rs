@@ -142,7 +142,7 @@ impl Client {
     /// server is lost then; the next request starts it again.
     ///
     /// ```
-    /// # use refrain::client::Client;
+    /// # use refrain_client::Client;
     /// fn is_usable(client: &Client) -> bool {
     ///     !client.has_exited()
     /// }
@@ -156,7 +156,7 @@ impl Client {
     /// response, but not over pipes or HTTP+SSE. Only then can concurrent calls be asked.
     ///
     /// ```
-    /// # use refrain::client::Client;
+    /// # use refrain_client::Client;
     /// fn concurrent_calls(client: &Client) -> usize {
     ///     if client.is_multiplexed() { 100 } else { 1 }
     /// }
