@@ -32,12 +32,11 @@ pub(crate) use stderr::print as print_line;
 use crate::{AppError, print_error, runtime};
 use clap::Subcommand;
 use dialect::{ProtocolOption, protocol_hint};
-use exit::{Code, CommandError};
+use exit::CommandError;
 pub(crate) use options::secrets;
 use refrain_app::log::{self, LogFormat};
 use refrain_app::telemetry::{Telemetry, in_span};
 use refrain_wire::Implementation;
-use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
 use stderr::LogLines;
@@ -82,20 +81,18 @@ pub(crate) enum ClientCommand {
     Logout(login::LogoutOptions),
 }
 
-type CommandFuture = Pin<Box<dyn Future<Output = Result<Code, CommandError>>>>;
-
 impl ClientCommand {
-    /// The name of the command in traces, and its work.
-    fn start(self) -> (&'static str, CommandFuture) {
+    /// The name of the command in traces.
+    fn name(&self) -> &'static str {
         match self {
-            Self::Call(options) => ("refrain call", Box::pin(call::tool(*options))),
-            Self::Prompt(options) => ("refrain prompt", Box::pin(call::prompt(*options))),
-            Self::Read(options) => ("refrain read", Box::pin(call::read(*options))),
-            Self::Resume(options) => ("refrain resume", Box::pin(call::resume(*options))),
-            Self::List(command) => ("refrain list", Box::pin(lists::run(command))),
-            Self::Task(options) => ("refrain task", Box::pin(task::run(*options))),
-            Self::Login(options) => ("refrain login", Box::pin(login::login(options))),
-            Self::Logout(options) => ("refrain logout", Box::pin(login::logout(options))),
+            Self::Call(_) => "refrain call",
+            Self::Prompt(_) => "refrain prompt",
+            Self::Read(_) => "refrain read",
+            Self::Resume(_) => "refrain resume",
+            Self::List(_) => "refrain list",
+            Self::Task(_) => "refrain task",
+            Self::Login(_) => "refrain login",
+            Self::Logout(_) => "refrain logout",
         }
     }
 }
@@ -103,8 +100,18 @@ impl ClientCommand {
 pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
     let _telemetry = start_log()?;
     let runtime = runtime()?;
-    let (name, work) = command.start();
-    let done = runtime.block_on(in_span(name, work));
+    let done = runtime.block_on(in_span(command.name(), async {
+        match command {
+            ClientCommand::Call(options) => call::tool(*options).await,
+            ClientCommand::Prompt(options) => call::prompt(*options).await,
+            ClientCommand::Read(options) => call::read(*options).await,
+            ClientCommand::Resume(options) => call::resume(*options).await,
+            ClientCommand::List(command) => lists::run(command).await,
+            ClientCommand::Task(options) => task::run(*options).await,
+            ClientCommand::Login(options) => login::login(&options).await,
+            ClientCommand::Logout(options) => login::logout(&options),
+        }
+    }));
     // Ends a server process whose connection was not closed. A thread that reads standard input is not waited for.
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     let code = done.unwrap_or_else(|error| {

@@ -161,68 +161,63 @@ impl From<&Error> for CommandError {
             kind => kind.to_string(),
         };
         // On one line, so that text of a server cannot pass for a line of this program.
-        let mut command_error = Self::new(code(&error.kind), one_line(&message));
-        if let ErrorKind::Rpc(failure) = &error.kind {
-            command_error = command_error.with("error", to_json(failure));
-        }
-        match hint(&error.kind) {
-            Some(hint) => command_error.hint(hint),
-            None => command_error,
+        let message = one_line(&message);
+        let command_error = Self::new(code(&error.kind), message);
+        match &error.kind {
+            ErrorKind::Rpc(failure) => command_error.with("error", to_json(failure)),
+            ErrorKind::Auth(AuthError::Unauthorized) => command_error.hint(TOKEN_HINT),
+            ErrorKind::Auth(AuthError::TokenRejected(_)) => command_error.hint(
+                "get a new token, and put it into the file of --bearer-file or into $REFRAIN_TOKEN",
+            ),
+            ErrorKind::Auth(AuthError::LoginRequired(server)) => {
+                command_error.hint(format!("log in with `refrain login {server}`"))
+            }
+            ErrorKind::Auth(AuthError::ScopeRequired { server, scopes, .. }) => {
+                let scopes = scopes.split(' ').filter(|scope| !scope.is_empty());
+                let options = scopes.map(|scope| format!(" --scope {}", quoted(scope)));
+                let options: String = options.collect();
+                command_error.hint(format!("log in again with `refrain login {server}{options}`"))
+            }
+            ErrorKind::InvalidAddress { address, .. }
+                if !address.is_empty() && !address.contains("://") =>
+            {
+                command_error.hint(format!("did you mean http://{address}?"))
+            }
+            ErrorKind::HttpStatus {
+                status: 404 | 405 | 501,
+                ..
+            } => command_error.hint("check the URL and its path"),
+            ErrorKind::NotTls { address } => {
+                let plain = address.replacen("https://", "http://", 1);
+                command_error.hint(format!("if the server does not use TLS, try {plain}"))
+            }
+            ErrorKind::Auth(AuthError::ClientNotRegistered(_)) => command_error.hint(
+                "pass the client id with `refrain login URL --client-id ID`, and its redirect port with --port PORT",
+            ),
+            ErrorKind::NotHttp { address } => {
+                let secure = address.replacen("http://", "https://", 1);
+                command_error.hint(format!("if the server uses TLS, try {secure}"))
+            }
+            ErrorKind::Unreachable { .. } => {
+                command_error.hint("check that the server is running and that the URL is right")
+            }
+            ErrorKind::Spawn { .. } => command_error.hint("check the command and $PATH"),
+            ErrorKind::NotMcp { address, .. } => {
+                let is_url = address.starts_with("http://") || address.starts_with("https://");
+                command_error.hint(match is_url {
+                    true => "check the URL and its path",
+                    false => "check the command",
+                })
+            }
+            ErrorKind::TooManyRounds(_) => {
+                command_error.hint("raise --rounds, unless the server repeats the same asks")
+            }
+            kind => match protocol_hint(kind) {
+                Some(hint) => command_error.hint(hint),
+                None => command_error,
+            },
         }
     }
-}
-
-fn hint(kind: &ErrorKind) -> Option<String> {
-    let text = match kind {
-        ErrorKind::Auth(AuthError::Unauthorized) => TOKEN_HINT,
-        ErrorKind::Auth(AuthError::TokenRejected(_)) => {
-            "get a new token, and put it into the file of --bearer-file or into $REFRAIN_TOKEN"
-        }
-        ErrorKind::Auth(AuthError::LoginRequired(server)) => {
-            return Some(format!("log in with `refrain login {server}`"));
-        }
-        ErrorKind::Auth(AuthError::ScopeRequired { server, scopes, .. }) => {
-            let scopes = scopes.split(' ').filter(|scope| !scope.is_empty());
-            let options = scopes.map(|scope| format!(" --scope {}", quoted(scope)));
-            let options: String = options.collect();
-            return Some(format!(
-                "log in again with `refrain login {server}{options}`"
-            ));
-        }
-        ErrorKind::Auth(AuthError::ClientNotRegistered(_)) => {
-            "pass the client id with `refrain login URL --client-id ID`, and its redirect port with --port PORT"
-        }
-        ErrorKind::InvalidAddress { address, .. }
-            if !address.is_empty() && !address.contains("://") =>
-        {
-            return Some(format!("did you mean http://{address}?"));
-        }
-        ErrorKind::NotTls { address } => {
-            let plain = address.replacen("https://", "http://", 1);
-            return Some(format!("if the server does not use TLS, try {plain}"));
-        }
-        ErrorKind::NotHttp { address } => {
-            let secure = address.replacen("http://", "https://", 1);
-            return Some(format!("if the server uses TLS, try {secure}"));
-        }
-        ErrorKind::Unreachable { .. } => {
-            "check that the server is running and that the URL is right"
-        }
-        ErrorKind::Spawn { .. } => "check the command and $PATH",
-        ErrorKind::NotMcp { address, .. }
-            if !address.starts_with("http://") && !address.starts_with("https://") =>
-        {
-            "check the command"
-        }
-        ErrorKind::NotMcp { .. }
-        | ErrorKind::HttpStatus {
-            status: 404 | 405 | 501,
-            ..
-        } => "check the URL and its path",
-        ErrorKind::TooManyRounds(_) => "raise --rounds, unless the server repeats the same asks",
-        kind => return protocol_hint(kind),
-    };
-    Some(text.to_owned())
 }
 
 fn to_json(failure: &RpcFailure) -> Value {

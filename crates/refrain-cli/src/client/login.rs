@@ -55,7 +55,7 @@ pub(crate) struct LogoutOptions {
     url: String,
 }
 
-pub(super) async fn login(options: LoginOptions) -> Result<Code, CommandError> {
+pub(super) async fn login(options: &LoginOptions) -> Result<Code, CommandError> {
     let logins = Logins::require()?;
     let Some(url) = &options.url else {
         let servers = logins.servers()?;
@@ -85,7 +85,7 @@ pub(super) async fn login(options: LoginOptions) -> Result<Code, CommandError> {
     Ok(Code::Success)
 }
 
-pub(super) async fn logout(options: LogoutOptions) -> Result<Code, CommandError> {
+pub(super) fn logout(options: &LogoutOptions) -> Result<Code, CommandError> {
     let url = &options.url;
     if !Logins::require()?.remove(&parse_url(url)?)? {
         let error = CommandError::new(Code::Failed, format!("no login for {url}"));
