@@ -67,7 +67,7 @@ pub enum Command<F: Args = NoFlags> {
     Serve(Box<serve::ServeCommand<F>>),
     /// Run tasks without serving clients.
     Worker(Box<InstanceFlags<F>>),
-    /// Manage what the instances keep in their store (for operators).
+    /// Inspect and change the tasks in the store of the instances (for operators).
     Store(tasks::StoreOptions),
     /// The former name of `store tasks`.
     #[command(hide = true)]

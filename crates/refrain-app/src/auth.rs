@@ -57,13 +57,13 @@ pub(crate) struct AuthFlags {
 
 impl AuthFlags {
     pub(crate) fn override_settings<C>(&self, config: &mut UncheckedConfig<C>) {
-        config.flag("auth.jwt.issuer", self.issuer.as_ref(), |c, v| {
+        config.override_by_flag("auth.jwt.issuer", self.issuer.as_ref(), |c, v| {
             c.auth.jwt.get_or_insert_default().issuer = Some(NonBlank(v));
         });
-        config.flag("auth.jwt.jwks", self.jwks.as_ref(), |c, v| {
+        config.override_by_flag("auth.jwt.jwks", self.jwks.as_ref(), |c, v| {
             c.auth.jwt.get_or_insert_default().jwks = Some(NonBlank(v));
         });
-        config.flag("auth.resource", self.resource.as_ref(), |c, v| {
+        config.override_by_flag("auth.resource", self.resource.as_ref(), |c, v| {
             c.auth.resource = Some(NonBlank(v));
         });
     }

@@ -98,8 +98,8 @@ impl<C: DeserializeOwned> UncheckedConfig<C> {
 }
 
 impl<C> UncheckedConfig<C> {
-    /// Overrides a setting by the value of a flag, if it was given.
-    pub(crate) fn flag<T: Clone>(
+    /// Overrides a setting with the value of a flag, if the flag was given.
+    pub(crate) fn override_by_flag<T: Clone>(
         &mut self,
         name: &str,
         value: Option<&T>,

@@ -20,12 +20,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 
-/// How long blocking threads are waited for.
-const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
+/// How long to wait for blocking threads at the end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the program's stop hook may take.
-const STOP_TIME: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections that wait to be accepted. The system's limit also applies (`net.core.somaxconn`).
+/// The number of connections that may wait to be accepted. The system limits it too (`net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
 
 /// The flags of `serve` and `worker`.
@@ -66,21 +66,21 @@ impl<F: Args> InstanceFlags<F> {
             Some(file) => UncheckedConfig::read(settings, file)?,
             None => UncheckedConfig::defaults(settings),
         };
-        config.flag("store", self.store.as_ref(), |c, v| {
+        config.override_by_flag("store", self.store.as_ref(), |c, v| {
             c.store = Some(NonBlank(v));
         });
-        config.flag("metrics", self.metrics.as_ref(), |c, v| c.metrics = Some(v));
-        config.flag("keys", self.keys.as_ref(), |c, v| {
+        config.override_by_flag("metrics", self.metrics.as_ref(), |c, v| c.metrics = Some(v));
+        config.override_by_flag("keys", self.keys.as_ref(), |c, v| {
             c.keys = Some(NonBlank(v));
         });
-        config.flag("audience", self.audience.as_ref(), |c, v| {
+        config.override_by_flag("audience", self.audience.as_ref(), |c, v| {
             c.audience = Some(v);
         });
-        config.flag("log", self.log.as_ref(), |c, v| c.log = v);
+        config.override_by_flag("log", self.log.as_ref(), |c, v| c.log = v);
         Ok(config)
     }
 
-    /// Runs an instance: `work` until it ends, and the metrics port alongside.
+    /// Runs an instance: `work` until it ends, and the metrics port meanwhile.
     pub(crate) fn run<C>(
         &self,
         app: &App<F, C>,
@@ -102,9 +102,9 @@ impl<F: Args> InstanceFlags<F> {
         let runtime = runtime()?;
         let ended = runtime.block_on(self.run_setup(app, config, own, endpoints, work));
         // Drops all tasks, which ends processes that they started. A thread that reads standard input is not waited for.
-        runtime.shutdown_timeout(SHUTDOWN_TIME);
+        runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         match ended {
-            // A reader of JSON lines gets the error as one, too.
+            // A program that reads JSON lines must get the error as JSON, too.
             Err(error) if log == LogFormat::Json => {
                 tracing::error!(%error, "instance failed");
                 Ok(ExitCode::FAILURE)
@@ -146,8 +146,8 @@ impl<F: Args> InstanceFlags<F> {
             }
         };
         let ended = ended.await;
-        if tokio::time::timeout(STOP_TIME, on_stop).await.is_err() {
-            tracing::warn!(seconds = STOP_TIME.as_secs(), "stop hook timed out");
+        if tokio::time::timeout(STOP_TIMEOUT, on_stop).await.is_err() {
+            tracing::warn!(seconds = STOP_TIMEOUT.as_secs(), "stop hook timed out");
         }
         ended
     }

@@ -67,8 +67,9 @@ pub(crate) fn run(options: KeysOptions) -> Result<ExitCode, AppError> {
                     io::ErrorKind::AlreadyExists => with_hint(
                         format!("file {} already exists", file.display()),
                         format!(
-                            "choose another name; if it is a key file, add a key with `{} keys stage`",
-                            program()
+                            "choose another name; if it is a key file, `{} keys stage {}` adds a key",
+                            program(),
+                            file.display()
                         ),
                     ),
                     _ => unwritable(&file, &error),

@@ -64,8 +64,7 @@ where
     Ok(Telemetry(provider))
 }
 
-/// Events of this level. The HTTP/2 library warns of each client that misbehaves, without a limit, and rmcp tells of each call,
-/// so only their errors.
+/// Events of this level, but only errors of h2 and rmcp: they log every misbehaving client and every call.
 fn default_filter(level: &str) -> EnvFilter {
     EnvFilter::new(format!("{level},h2=error,rmcp=error"))
 }

@@ -1,5 +1,5 @@
-//! Sanitizes text of others for output: no characters that move the cursor, change colours or the writing direction, or
-//! are invisible.
+//! Sanitizes text of servers and clients for output: replaces characters that move the cursor, change colours or the
+//! writing direction, or are invisible.
 
 /// Appends a character, or a visible symbol for it.
 pub fn push(shown: &mut String, c: char) {
@@ -30,7 +30,7 @@ pub fn is_hidden(c: char) -> bool {
     )
 }
 
-/// Sanitizes a text. Characters in `replaced` become the text next to them.
+/// Sanitizes a text. Each character in `replaced` becomes the text that is paired with it.
 pub fn sanitized(text: impl Iterator<Item = char>, replaced: &[(char, &str)]) -> String {
     let mut shown = String::new();
     for c in text {

@@ -45,7 +45,7 @@ fn directory(file: &Path) -> &Path {
 }
 
 /// Whether users other than the owner can read a file.
-pub fn is_exposed(file: &Path) -> bool {
+fn is_exposed(file: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -55,11 +55,11 @@ pub fn is_exposed(file: &Path) -> bool {
     false
 }
 
-/// Logs a warning if other users can read a file with keys.
+/// Logs a warning if other users can read a file with a secret.
 pub(crate) fn warn_if_exposed(file: &Path) {
     if is_exposed(file) {
         let file = file.display();
-        tracing::warn!(%file, "other users can read the key file; run `chmod 600` on it");
+        tracing::warn!(%file, "other users can read the secret file; run `chmod 600` on it");
     }
 }
 

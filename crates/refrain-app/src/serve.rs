@@ -98,27 +98,27 @@ fn override_settings<F: Args, C>(
     mut config: UncheckedConfig<C>,
     options: &ServeOptions<F>,
 ) -> UncheckedConfig<C> {
-    config.flag("listen", options.listen.as_ref(), |c, v| c.listen = v);
-    config.flag("tls_cert", options.tls_cert.as_ref(), |c, v| {
+    config.override_by_flag("listen", options.listen.as_ref(), |c, v| c.listen = v);
+    config.override_by_flag("tls_cert", options.tls_cert.as_ref(), |c, v| {
         c.tls_cert = Some(NonBlank(v));
     });
-    config.flag("tls_key", options.tls_key.as_ref(), |c, v| {
+    config.override_by_flag("tls_key", options.tls_key.as_ref(), |c, v| {
         c.tls_key = Some(NonBlank(v));
     });
-    config.flag("tokens", options.tokens.as_ref(), |c, v| {
+    config.override_by_flag("tokens", options.tokens.as_ref(), |c, v| {
         c.tokens = Some(NonBlank(v));
     });
-    config.flag("advertise", options.advertise.as_ref(), |c, v| {
+    config.override_by_flag("advertise", options.advertise.as_ref(), |c, v| {
         c.advertise = Some(NonBlank(v));
     });
     config.explain.clone_from(&options.explain);
     options.auth.override_settings(&mut config);
     let hosts = Some(&options.allowed_hosts).filter(|hosts| !hosts.is_empty());
-    config.flag("allowed_hosts", hosts, |c, v| {
+    config.override_by_flag("allowed_hosts", hosts, |c, v| {
         c.allowed_hosts = Some(Hosts(v));
     });
     let origins = Some(&options.allowed_origins).filter(|origins| !origins.is_empty());
-    config.flag("allowed_origins", origins, |c, v| {
+    config.override_by_flag("allowed_origins", origins, |c, v| {
         c.allowed_origins = Some(v);
     });
     config

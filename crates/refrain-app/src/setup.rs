@@ -1,10 +1,10 @@
-//! A server, and the work of a program around its lifetime.
+//! A server with start and stop hooks.
 
 use crate::AppError;
 use refrain::server::{Server, ServerBuilder};
 use std::pin::Pin;
 
-/// A server, and what a program does when it starts and stops.
+/// A server, with hooks that run when it starts and stops.
 ///
 /// ```no_run
 /// use refrain::prelude::*;
@@ -37,7 +37,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A server without further work.
+    /// A server without hooks.
     pub fn new(builder: ServerBuilder) -> Self {
         Self {
             builder,

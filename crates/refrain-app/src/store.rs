@@ -132,8 +132,8 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// Replaces each character of a URL's password in a line by a star.
-pub(crate) fn masked(line: &str) -> String {
+/// Replaces each character of a URL's password in a line with a star.
+pub(crate) fn mask_password(line: &str) -> String {
     let mask = |from: usize, to: usize, line: &str| {
         let stars = "*".repeat(line[from..to].chars().count());
         format!("{}{stars}{}", &line[..from], &line[to..])
@@ -211,7 +211,7 @@ mod tests {
             ),
             ("audience = \"a\"", "audience = \"a\""),
         ] {
-            assert_eq!(masked(line), shown);
+            assert_eq!(mask_password(line), shown);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `store tasks`: inspects and changes the tasks in a store, for operators.
 //!
-//! Of asks only keys and sizes are printed, of results only the size, and arguments and answers never.
+//! Prints only the keys and sizes of asks, and the sizes of results; never arguments or answers.
 
 use crate::config::{InvalidValue, Settings, UncheckedConfig};
 use crate::error::with_hint;
@@ -62,7 +62,7 @@ enum TasksCommand {
     /// List tasks, the newest first.
     List {
         /// Only tasks with this status: working, input_required, completed, failed or cancelled.
-        #[arg(long, value_parser = status)]
+        #[arg(long, value_parser = parse_status)]
         status: Option<StoredStatus>,
         /// Only tasks of this tool.
         #[arg(long)]
@@ -126,13 +126,15 @@ pub(crate) fn run<F: Args, C: DeserializeOwned>(
                     // One more, to detect that there are more.
                     most: limit.saturating_add(1),
                 };
-                list(store.list(wanted).await?, limit, *json);
+                print_list(store.list(wanted).await?, limit, *json);
                 if url.is_memory() {
                     let why = "a memory store belongs to one process";
                     anstream::eprintln!("note: tasks of a running server are not listed: {why}");
                 }
             }
-            TasksCommand::Show { id, json } => show(&find(program, &*store, id).await?, *json),
+            TasksCommand::Show { id, json } => {
+                print_task(&find(program, &*store, id).await?, *json)
+            }
             TasksCommand::Cancel { id } => cancel(program, &*store, id).await?,
             TasksCommand::Requeue { id } => requeue(program, &*store, id).await?,
         }
@@ -140,14 +142,14 @@ pub(crate) fn run<F: Args, C: DeserializeOwned>(
     })
 }
 
-fn status(text: &str) -> Result<StoredStatus, InvalidValue> {
+fn parse_status(text: &str) -> Result<StoredStatus, InvalidValue> {
     StoredStatus::parse(text).ok_or_else(|| {
         let all = StoredStatus::ALL.map(|status| status.as_str());
         InvalidValue(format!("expected one of {}", all.join(", ")))
     })
 }
 
-fn unknown(program: &str, id: &str) -> AppError {
+fn unknown_task(program: &str, id: &str) -> AppError {
     with_hint(
         format!("unknown task {:?}", one_line(id)),
         format!(
@@ -158,12 +160,12 @@ fn unknown(program: &str, id: &str) -> AppError {
 
 async fn find(program: &str, store: &dyn Store, id: &str) -> Result<TaskRow, AppError> {
     let Some(parsed) = TaskId::parse(id) else {
-        return Err(unknown(program, id));
+        return Err(unknown_task(program, id));
     };
     store
         .find(&parsed)
         .await?
-        .ok_or_else(|| unknown(program, id))
+        .ok_or_else(|| unknown_task(program, id))
 }
 
 async fn cancel(program: &str, store: &dyn Store, id: &str) -> Result<(), AppError> {
@@ -178,7 +180,7 @@ async fn cancel(program: &str, store: &dyn Store, id: &str) -> Result<(), AppErr
 async fn requeue(program: &str, store: &dyn Store, id: &str) -> Result<(), AppError> {
     let row = find(program, store, id).await?;
     let row = store.requeue(&row.task.id).await?;
-    let row = row.ok_or_else(|| unknown(program, id))?;
+    let row = row.ok_or_else(|| unknown_task(program, id))?;
     expect_status(&row, |status| !status.is_terminal())
 }
 
@@ -196,7 +198,7 @@ fn expect_status(
     Ok(())
 }
 
-fn list(mut rows: Vec<TaskRow>, limit: usize, json: bool) {
+fn print_list(mut rows: Vec<TaskRow>, limit: usize, json: bool) {
     let more = rows.len() > limit;
     rows.truncate(limit);
     if json {
@@ -205,14 +207,14 @@ fn list(mut rows: Vec<TaskRow>, limit: usize, json: bool) {
     } else if rows.is_empty() {
         anstream::eprintln!("no tasks found");
     } else {
-        table(&rows);
+        print_table(&rows);
     }
     if more {
-        anstream::eprintln!("these are the newest {limit} tasks; --limit prints more");
+        anstream::eprintln!("note: more tasks exist; raise --limit to list them");
     }
 }
 
-fn table(rows: &[TaskRow]) {
+fn print_table(rows: &[TaskRow]) {
     const COLUMNS: [&str; 7] = [
         "ID", "STATUS", "TOOL", "OWNER", "CREATED", "ATTEMPTS", "WORKER",
     ];
@@ -254,7 +256,7 @@ fn table(rows: &[TaskRow]) {
     }
 }
 
-fn show(row: &TaskRow, json: bool) {
+fn print_task(row: &TaskRow, json: bool) {
     if json {
         anstream::println!("{}", to_json(row));
         return;

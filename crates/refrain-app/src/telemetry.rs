@@ -46,8 +46,8 @@ const TIMEOUTS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TIMEOUT",
 ];
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the last spans may take at the end of the process.
-const FLUSH_TIME: Duration = Duration::from_secs(5);
+/// The timeout for sending the last spans at the end of the process.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_RESPONSE: usize = 64 << 10;
 /// Fields for log lines. Exported spans have these ids themselves.
 const LOG_FIELDS: [&str; 4] = ["trace_id", "span_id", "parent_id", "link"];
@@ -60,7 +60,7 @@ pub struct Telemetry(pub(crate) Option<SdkTracerProvider>);
 impl Drop for Telemetry {
     fn drop(&mut self) {
         if let Some(provider) = &self.0
-            && let Err(error) = provider.shutdown_with_timeout(FLUSH_TIME)
+            && let Err(error) = provider.shutdown_with_timeout(FLUSH_TIMEOUT)
         {
             tracing::debug!(%error, "failed to send the last spans");
         }
@@ -155,11 +155,11 @@ pub(crate) fn is_exported(metadata: &Metadata<'_>) -> bool {
     {
         return false;
     }
-    let most = match metadata.is_span() && target.starts_with("refrain") {
+    let max_level = match metadata.is_span() && target.starts_with("refrain") {
         true => Level::DEBUG,
         false => Level::INFO,
     };
-    *metadata.level() <= most
+    *metadata.level() <= max_level
 }
 
 /// Runs `work` in a span that is the root of its trace.

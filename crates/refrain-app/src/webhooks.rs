@@ -37,7 +37,7 @@ pub(crate) fn read(
 }
 
 impl WebhookTable {
-    /// An error is the end of the setting's name and the reason.
+    /// Reads one table. An error is the suffix of the setting's name, and the reason.
     fn read(&self, name: &str) -> Result<Webhook, (&'static str, String)> {
         const FILE: &str = ".secret_file";
         let file = &self.secret_file.0;

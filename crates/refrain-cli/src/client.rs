@@ -59,7 +59,7 @@ macro_rules! usage {
 }
 use usage;
 
-const SHUTDOWN_TIME: Duration = Duration::from_millis(200);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
 
 #[derive(Subcommand)]
 pub(crate) enum ClientCommand {
@@ -113,7 +113,7 @@ pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
         }
     }));
     // Ends a server process whose connection was not closed. A thread that reads standard input is not waited for.
-    runtime.shutdown_timeout(SHUTDOWN_TIME);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     let code = done.unwrap_or_else(|error| {
         let error = print_as_json(error.with_server_lines(&stderr::server_lines()));
         print_error(&error.to_string());

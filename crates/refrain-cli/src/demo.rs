@@ -26,7 +26,7 @@ const INTERRUPTED: u8 = 130;
 /// The exit code of clap for wrong usage.
 const USAGE: u8 = 2;
 /// More than any story needs on a slow machine.
-const STORY_TIME: Duration = Duration::from_secs(30);
+const STORY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Args)]
 pub(crate) struct DemoOptions {
@@ -86,11 +86,11 @@ async fn play(
     let mut world = World::start(printer, extra.flag()).await?;
     for story in stories {
         world.begin(story).await?;
-        let played = tokio::time::timeout(STORY_TIME, (story.play)(&mut world)).await;
+        let played = tokio::time::timeout(STORY_TIMEOUT, (story.play)(&mut world)).await;
         let problem = match played {
             Ok(Ok(())) => continue,
             Ok(Err(problem)) => problem.to_string(),
-            Err(_) => format!("not finished after {} seconds", STORY_TIME.as_secs()),
+            Err(_) => format!("not finished after {} seconds", STORY_TIMEOUT.as_secs()),
         };
         world.fail(&problem)?;
     }

@@ -21,7 +21,7 @@ use crate::terminal::Terminal;
 use crate::{AppError, runtime};
 use build::{Build, BuildOutcome};
 use clap::Args;
-use server::{Running, ServerSettings};
+use server::{RunningServer, ServerSettings};
 use sources::Sources;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -70,7 +70,7 @@ pub(crate) fn run(options: &DevOptions) -> Result<ExitCode, AppError> {
             _ = hangup.recv() => Ok(()),
         };
         if let Some(server) = server {
-            Running::stop(server).await;
+            RunningServer::stop(server).await;
         }
         ended
     });
@@ -87,12 +87,13 @@ fn address(port: Option<u16>) -> std::io::Result<SocketAddr> {
     }
 }
 
-/// Builds and runs the server, again and again. `ready` is true while a server runs and no build does. Ends only with an error.
+/// Builds and runs the server whenever sources change. `ready` is true while a server runs and no build is in progress.
+/// Returns only with an error.
 async fn develop(
     options: &DevOptions,
     mut sources: Sources,
     address: SocketAddr,
-    server: &mut Option<Running>,
+    server: &mut Option<RunningServer>,
     ready: &watch::Sender<bool>,
 ) -> Result<(), AppError> {
     let build = Build::new(options.package.as_deref(), options.bin.as_deref());
@@ -124,23 +125,23 @@ async fn develop(
                 status = exited(server) => {
                     *server = None;
                     ready.send_replace(false);
-                    warn(&format!("the server ended: {status}; waiting for a change"));
+                    warn(&format!("the server exited: {status}; waiting for a change"));
                 }
             }
         }
-        say("sources changed");
+        note("sources changed");
     }
 }
 
-/// Waits for the end of the server; forever if none runs.
-async fn exited(server: &mut Option<Running>) -> String {
+/// Waits for the exit of the server; forever if no server runs.
+async fn exited(server: &mut Option<RunningServer>) -> String {
     match server {
         Some(server) => server.exited().await,
         None => std::future::pending().await,
     }
 }
 
-/// Lets the user call tools. Without a terminal it does nothing.
+/// Lets the user call tools at the terminal. Without a terminal, it waits forever.
 async fn call_tools(url: &str, is_ready: watch::Receiver<bool>) -> Result<(), AppError> {
     match Terminal::detect() {
         Some(terminal) => client::call_picked_tools(&terminal, url, is_ready).await,
@@ -148,7 +149,7 @@ async fn call_tools(url: &str, is_ready: watch::Receiver<bool>) -> Result<(), Ap
     }
 }
 
-fn say(text: &str) {
+fn note(text: &str) {
     print_line(&format!("{BOLD}refrain dev:{BOLD:#} {text}"));
 }
 

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use url::Url;
 
-const START_HINT: &str = "to see the cause, request the URL, or run `env -i PATH=\"$PATH\" HOME=\"$HOME\" COMMAND`; add other variables \
-                          that the command needs, such as HTTPS_PROXY, to the setting `env` of the backend";
+const START_HINT: &str = "to see the cause, request the URL, or run the command; if it works there, add the environment variables that it \
+                          needs, such as HTTPS_PROXY, to the setting `env` of the backend";
 const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet, `memory:` for this process alone \
                           [default: $REFRAIN_STORE, then memory:]";
 
@@ -69,7 +69,7 @@ pub(crate) struct BackendFlags {
 }
 
 impl BackendFlags {
-    /// The configuration with the backend of the flags, and whether there is one.
+    /// Adds the backend of the flags to the configuration. Also returns whether the flags name a backend.
     fn add_to(&self, mut config: GatewayConfig) -> Result<(CheckedGateway, bool), AppError> {
         let is_given = self.url.is_some() || !self.command.is_empty();
         if is_given {
@@ -129,7 +129,7 @@ pub(crate) fn run(options: GatewayOptions) -> Result<ExitCode, AppError> {
         Some(GatewayCommand::Config(options)) => {
             let file = options.file().map(Path::to_owned);
             let code = app().run(Command::Config(options))?;
-            // The file is valid TOML with known settings. These rules are the gateway's own.
+            // `config` has checked the syntax and the names of the settings, but not the rules of the gateway.
             if let Some(file) = file.filter(|_| code == ExitCode::SUCCESS) {
                 checked(&app().read_settings(&file)?)?;
             }
@@ -197,7 +197,7 @@ fn print(report: &BackendReport) {
     }
 }
 
-/// The name of a tool, and the one that it is offered under.
+/// The name of a tool, and the name under which the gateway offers it.
 fn name(tool: &ToolReport) -> String {
     match &tool.offered_as {
         Some(offered) if *offered != tool.tool => {

@@ -36,7 +36,7 @@ enum Command {
     Dev(dev::DevOptions),
     #[command(flatten)]
     App(refrain_app::Command<ToolFlags>),
-    /// Serve existing MCP servers as one endpoint of 2026-07-28.
+    /// Serve existing MCP servers at one endpoint that speaks MCP 2026-07-28.
     Gateway(gateway::GatewayOptions),
     /// Run three instances that share a key, and watch them serve the rounds of several calls.
     Demo(demo::DemoOptions),

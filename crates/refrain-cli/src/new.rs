@@ -15,7 +15,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The crates of Refrain that the template depends on.
 const CRATES: [&str; 3] = ["refrain", "refrain-app", "refrain-testkit"];
 
-/// The files of a new crate, with `{{…}}` for what depends on its name and on the clone.
+/// The files of a new crate. Placeholders `{{…}}` stand for its name, and for dependencies on the clone.
 const FILES: [(&str, &str); 8] = [
     ("Cargo.toml", include_str!("../template/manifest.toml")),
     ("src/main.rs", include_str!("../template/src/main.rs")),
@@ -30,7 +30,7 @@ const FILES: [(&str, &str); 8] = [
     (".gitignore", include_str!("../template/gitignore")),
 ];
 
-/// Names that cargo rejects for a program, or that are those of the new crate's dependencies.
+/// Names that cargo rejects for a binary target, and the names of the new crate's dependencies.
 const RESERVED: &str = "\
     abstract alloc as async await become box break build const continue core crate deps do dyn else enum \
     examples extern false final fn for gen if impl in incremental let loop macro match mod move mut override \
@@ -113,7 +113,7 @@ fn create(options: &NewOptions) -> Result<(), NewError> {
         }
         write(file, &text)?;
     }
-    // The versions that Refrain is tested with. Cargo removes what the crate does not need.
+    // Locks the versions that Refrain is tested with. Cargo removes unused entries.
     if let Some(lock) = clone.and_then(|clone| fs::read_to_string(clone + "/Cargo.lock").ok()) {
         write("Cargo.lock", &lock)?;
     }

@@ -37,11 +37,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-const RESTORE_TIME: Duration = Duration::from_secs(2);
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Terminal {
-    turn: Arc<Mutex<()>>,
+    /// Held while a dialog is shown.
+    lock: Arc<Mutex<()>>,
 }
 
 impl Terminal {
@@ -49,7 +50,7 @@ impl Terminal {
     pub(crate) fn detect() -> Option<Self> {
         let is_terminal = stdin().is_terminal() && stderr().is_terminal();
         is_terminal.then(|| Self {
-            turn: Arc::default(),
+            lock: Arc::default(),
         })
     }
 
@@ -88,18 +89,18 @@ impl Terminal {
             Ok(answer) => answer.ok_or_else(|| why.into()),
             Err(PromptError::Declined) if can_decline => Ok(AskAnswer::Decline),
             Err(PromptError::Cancelled) if can_decline => Ok(AskAnswer::Cancel),
-            // The protocol cannot express this, and the user is not asked again.
+            // The protocol has no message for declining this kind of ask.
             Err(error @ PromptError::Declined) => Err(AskRefusal(error.to_string()).into()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Shows a dialog when no other is shown. Dropping the future removes it.
+    /// Shows a dialog as soon as no other is shown. Dropping the future removes the dialog.
     async fn show<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&mut dyn Console) -> Result<T, PromptError> + Send + 'static,
     ) -> Result<T, PromptError> {
-        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let lock = Arc::clone(&self.lock).lock_owned().await;
         let (running, ended) = channel::<()>();
         let withdrawn = Withdrawal::default();
         let guard = DialogGuard {
@@ -108,9 +109,9 @@ impl Terminal {
         };
         let shown = tokio::task::spawn_blocking(move || {
             let _until_restored = running;
-            (run_dialog(withdrawn, ask), turn)
+            (run_dialog(withdrawn, ask), lock)
         });
-        let (answer, turn) = match shown.await {
+        let (answer, lock) = match shown.await {
             Ok(shown) => shown,
             Err(panic) => return Err(PromptError::Failed(std::io::Error::other(panic))),
         };
@@ -118,7 +119,7 @@ impl Terminal {
         if matches!(answer, Err(PromptError::Interrupted)) {
             interrupt().await?;
         }
-        drop(turn);
+        drop(lock);
         answer
     }
 }
@@ -139,7 +140,7 @@ fn run_dialog<T>(
     answer
 }
 
-/// Withdraws the dialog when dropped, and waits until the terminal is restored, because the program may end then.
+/// Withdraws the dialog on drop, and waits until the terminal is restored, because the program may exit right after.
 struct DialogGuard {
     withdrawn: Withdrawal,
     /// Disconnected when the dialog has ended.
@@ -149,7 +150,7 @@ struct DialogGuard {
 impl Drop for DialogGuard {
     fn drop(&mut self) {
         self.withdrawn.withdraw();
-        let _ = self.ended.recv_timeout(RESTORE_TIME);
+        let _ = self.ended.recv_timeout(RESTORE_TIMEOUT);
     }
 }
 

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use url::Url;
 
-/// The longest URL that a person may be sent to: they have to read it first.
+/// The maximum length of a URL to visit: the person has to read it first.
 const URL_MAX: usize = 8 * 1024;
 
 const ELICITATION: &str = "elicitation/create";
@@ -50,9 +50,9 @@ pub(crate) fn without_arguments(address: &str) -> &str {
 /// A form to fill in.
 #[derive(Debug, Clone)]
 pub struct FormAsk {
-    /// Its key.
+    /// The key of the ask, unique within a round.
     pub key: String,
-    /// Its origin.
+    /// The server and the call that sent the ask.
     pub asker: Arc<Asker>,
     /// The message for the person.
     pub message: String,
@@ -63,9 +63,9 @@ pub struct FormAsk {
 /// A URL to visit. It must not be fetched, nor opened without the person's consent.
 #[derive(Debug, Clone)]
 pub struct UrlAsk {
-    /// Its key.
+    /// The key of the ask, unique within a round.
     pub key: String,
-    /// Its origin.
+    /// The server and the call that sent the ask.
     pub asker: Arc<Asker>,
     /// The message for the person.
     pub message: String,
@@ -76,9 +76,9 @@ pub struct UrlAsk {
 /// A question to a model.
 #[derive(Debug, Clone)]
 pub struct SamplingAsk {
-    /// Its key.
+    /// The key of the ask, unique within a round.
     pub key: String,
-    /// Its origin.
+    /// The server and the call that sent the ask.
     pub asker: Arc<Asker>,
     /// The conversation, and preferences for the model.
     pub params: SamplingParams,
@@ -87,22 +87,22 @@ pub struct SamplingAsk {
 /// A request for the roots.
 #[derive(Debug, Clone)]
 pub struct RootsAsk {
-    /// Its key.
+    /// The key of the ask, unique within a round.
     pub key: String,
-    /// Its origin.
+    /// The server and the call that sent the ask.
     pub asker: Arc<Asker>,
 }
 
 /// An ask of an unknown kind, or one that this client cannot show.
 #[derive(Debug, Clone)]
 pub struct UnknownAsk {
-    /// Its key.
+    /// The key of the ask, unique within a round.
     pub key: String,
-    /// Its origin.
+    /// The server and the call that sent the ask.
     pub asker: Arc<Asker>,
-    /// The reason why it cannot be shown.
+    /// Why it cannot be shown.
     pub why: String,
-    /// Whether it may be declined or cancelled unseen: it is meant for a person.
+    /// Whether it may be declined or cancelled without being shown: true for elicitations.
     pub can_decline: bool,
 }
 
@@ -123,7 +123,7 @@ pub enum IncomingAsk {
 }
 
 impl IncomingAsk {
-    /// Its key, unique within a round.
+    /// The key, unique within a round.
     pub fn key(&self) -> &str {
         match self {
             Self::Form(ask) => &ask.key,
@@ -134,7 +134,7 @@ impl IncomingAsk {
         }
     }
 
-    /// Its kind; `None` if unknown.
+    /// The kind; `None` if unknown.
     pub fn kind(&self) -> Option<AskKind> {
         match self {
             Self::Form(_) => Some(AskKind::Form),
@@ -206,7 +206,7 @@ impl IncomingAsk {
                         "unsafe URL {text:?}: expected http or https"
                     )));
                 }
-                // Parsing has escaped non-ASCII characters.
+                // Escaping may have made it longer.
                 check_length(url.as_str())?;
                 Ok(Self::Url(UrlAsk {
                     key,
@@ -255,12 +255,12 @@ impl IncomingAsk {
 
 pub(crate) fn check_root(root: &Root) -> Result<(), InvalidAnswer> {
     let uri = &root.uri;
-    // Parsing resolves `.` and `..`.
-    let is_up = |part: &str| matches!(part.replace("%2e", ".").as_str(), "." | "..");
+    // Checks the text, because `Url::parse` resolves `.` and `..`.
+    let is_dot = |part: &str| matches!(part.replace("%2e", ".").as_str(), "." | "..");
     let why = match Url::parse(uri) {
         Err(_) => "not a URI",
         Ok(url) if url.scheme() != "file" || !uri.starts_with("file://") => "expected file://",
-        Ok(_) if uri.to_ascii_lowercase().split(['/', '\\']).any(is_up) => {
+        Ok(_) if uri.to_ascii_lowercase().split(['/', '\\']).any(is_dot) => {
             "the path must not contain . or .."
         }
         Ok(_) => return Ok(()),

@@ -1,13 +1,13 @@
-//! A limit of the memory that responses use until they are complete, shared by several clients.
+//! A limit for the memory of incomplete HTTP responses, shared by several clients.
 
 use crate::error::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of HTTP responses in memory. Clones share the budget.
+/// A limit for the bytes of HTTP responses in memory. Clones share the budget.
 ///
 /// ```
-/// use refrain::client::{ByteBudget, Client};
+/// use refrain_client::{ByteBudget, Client};
 ///
 /// let all = ByteBudget::new(512 << 20);
 /// let alice = Client::builder().response_budget(all.part(64 << 20));
@@ -29,12 +29,12 @@ impl ByteBudget {
         Self::with_parent(limit, None)
     }
 
-    /// A part of this budget, for example of one caller. Its bytes count in both.
+    /// A smaller budget within this one, for example for one caller. Its bytes count in both.
     pub fn part(&self, limit: usize) -> Self {
         Self::with_parent(limit, Some(self.clone()))
     }
 
-    /// Returns whether no other clone of it is in use.
+    /// Returns whether this is the only clone.
     pub fn is_unused(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -57,12 +57,11 @@ impl ByteBudget {
             used.checked_add(bytes).filter(|used| used <= limit)
         });
         if reserved.is_err() {
-            let what = "memory of all responses";
             return Err(ErrorKind::too_large(
-                what,
+                "set of concurrent responses",
                 *limit,
                 "bytes",
-                "response_budget",
+                "ClientBuilder::response_budget",
             ));
         }
         let reserved = parent
@@ -81,7 +80,7 @@ impl ByteBudget {
     }
 }
 
-/// The bytes of one response, which are released when this is dropped.
+/// The bytes of one response. Released on drop.
 #[derive(Debug)]
 pub(crate) struct ReservedBytes {
     budget: Option<ByteBudget>,

@@ -33,7 +33,6 @@ pub struct ClientBuilder {
     pub(crate) handlers: Handlers,
     pub(crate) manual_kinds: Vec<AskKind>,
     pub(crate) connection_roots: Option<Arc<[Root]>>,
-    /// Only for the official conformance suite.
     pub(crate) allows_unassociated_asks: bool,
     pub(crate) leaves_dropped_asks: bool,
     pub(crate) limits: ClientLimits,
@@ -187,7 +186,7 @@ impl ClientBuilder {
     /// Servers on version 1 of the TypeScript SDK ask there, if their tools use `server.elicitInput(..)`.
     ///
     /// ```
-    /// # use refrain::client::Client;
+    /// # use refrain_client::Client;
     /// let builder = Client::builder().allow_unassociated_asks();
     /// ```
     pub fn allow_unassociated_asks(mut self) -> Self {
@@ -200,7 +199,7 @@ impl ClientBuilder {
     /// call.
     ///
     /// ```
-    /// # use refrain::client::Client;
+    /// # use refrain_client::Client;
     /// let builder = Client::builder().leave_dropped_asks();
     /// ```
     pub fn leave_dropped_asks(mut self) -> Self {
@@ -247,7 +246,7 @@ impl ClientBuilder {
     /// Observes a task that a call waits for, whenever its state was read: its id, status and status message.
     ///
     /// ```
-    /// # use refrain::client::Client;
+    /// # use refrain_client::Client;
     /// let builder = Client::builder().on_task(|task| {
     ///     let message = task.message.as_deref().unwrap_or_default();
     ///     println!("task {}: {} {message}", task.id, task.status.as_str());
@@ -277,7 +276,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Calls `observe` after each request, also after each attempt of a retried one, for metrics such as OpenTelemetry's
+    /// Calls `observe` after each attempt of a request, for metrics such as OpenTelemetry's
     /// `mcp.client.operation.duration`.
     ///
     /// ```
@@ -318,7 +317,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Limits the memory of HTTP responses that are not complete, together with other clients that have this budget.
+    /// Limits the memory of incomplete HTTP responses, together with the other clients that share this budget.
     pub fn response_budget(mut self, budget: ByteBudget) -> Self {
         self.response_budget = Some(budget);
         self
@@ -340,7 +339,7 @@ impl ClientBuilder {
             return Err(invalid(EXPECTED).into());
         }
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err(invalid("it must not contain a user name or password").into());
+            return Err(invalid("a user name or password in the URL is not supported").into());
         }
         let setup = self.for_connection();
         let link = HttpLink::new(parsed, &setup)?;

@@ -19,7 +19,7 @@ pub(crate) struct ResultCache {
 
 struct CachedResult {
     expires: Instant,
-    /// Unparsed, because its values could need much more memory.
+    /// Unparsed: the parsed values could need much more memory.
     result: Box<RawValue>,
 }
 

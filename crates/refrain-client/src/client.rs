@@ -1,4 +1,4 @@
-//! [`Client`]: the connection to one server, and the setup of one of its users.
+//! [`Client`]: the connection to one server, and the settings of one user of it.
 
 use crate::ask::without_arguments;
 use crate::builder::ClientBuilder;
@@ -25,7 +25,7 @@ pub struct Client {
 pub(crate) struct ClientInner {
     pub(crate) connection: Arc<Connection>,
     pub(crate) setup: ClientBuilder,
-    /// The number of the scope, unique within the connection.
+    /// The number of this scoped client, unique within the connection.
     pub(crate) scope: u64,
 }
 
@@ -37,6 +37,7 @@ pub(crate) struct Connection {
     pub(crate) roots: Option<Arc<[Root]>>,
     negotiated: OnceLock<Negotiated>,
     pub(crate) ids: RequestIds,
+    /// The number of scoped clients created so far.
     scopes: AtomicU64,
     /// How often the server process was restarted. Locked during a restart.
     pub(crate) restarts: tokio::sync::Mutex<u64>,
@@ -141,7 +142,7 @@ impl Client {
     /// server is lost then; the next request starts it again.
     ///
     /// ```
-    /// # use refrain::client::Client;
+    /// # use refrain_client::Client;
     /// fn is_usable(client: &Client) -> bool {
     ///     !client.has_exited()
     /// }
@@ -155,7 +156,7 @@ impl Client {
     /// response, but not over pipes or HTTP+SSE. Only then can concurrent calls be asked.
     ///
     /// ```
-    /// # use refrain::client::Client;
+    /// # use refrain_client::Client;
     /// fn concurrent_calls(client: &Client) -> usize {
     ///     if client.is_multiplexed() { 100 } else { 1 }
     /// }
@@ -226,7 +227,7 @@ impl Connection {
             .get_or_init(|| Negotiated { server, legacy });
     }
 
-    /// The server. Empty during the negotiation.
+    /// The server's name, version and capabilities. Empty during the negotiation.
     pub(crate) fn server(&self) -> &ServerInfo {
         static UNKNOWN: LazyLock<ServerInfo> = LazyLock::new(ServerInfo::default);
         let negotiated = self.negotiated.get();

@@ -200,7 +200,7 @@ impl ClientInner {
             never = self.watch_survival(&mut survived) => match never {},
         };
         match negotiated {
-            // `server/discover` may have made it exit.
+            // `server/discover` may have made the server exit.
             Err(error @ ErrorKind::Exited { .. }) if !survived && !self.is_input_unread() => {
                 self.try_legacy(error).await
             }
@@ -245,7 +245,7 @@ impl ClientInner {
 
     /// Sends `initialize`. Returns the error of the discovery if the server rejects that too.
     async fn try_legacy(&self, error: ErrorKind) -> Result<Negotiation, NegotiationError> {
-        self.revive().await?;
+        self.reconnect().await?;
         let rejection: ErrorKind = match self.initialize(Revision::LATEST.as_str()).await {
             Ok(handshake) => return Ok(Negotiation::Legacy(handshake)),
             Err(rejection) => rejection.into(),
@@ -261,7 +261,7 @@ impl ClientInner {
         }
         let error = match error {
             ErrorKind::HttpStatus { status, body } => {
-                // An HTML page says less than its status.
+                // The HTTP status says more than an HTML page.
                 let is_html = body.trim_start().starts_with('<');
                 let quote_max = if is_html { 0 } else { QUOTE_MAX };
                 let reason: String = body.chars().take(quote_max).collect();

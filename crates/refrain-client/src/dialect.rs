@@ -62,7 +62,7 @@ impl Dialect {
         Self::all().find(|dialect| dialect.name() == name)
     }
 
-    /// Its name.
+    /// The name of the dialect.
     pub fn name(self) -> &'static str {
         match self {
             Self::Modern => PROTOCOL_VERSION,
@@ -72,7 +72,7 @@ impl Dialect {
         }
     }
 
-    /// The name of a legacy revision.
+    /// The name of the dialect if it is a legacy revision.
     pub(crate) fn legacy_name(self) -> Option<&'static str> {
         match self {
             Self::Revision(_) | Self::FirstRevision => Some(self.name()),

@@ -71,7 +71,7 @@ pub enum ErrorKind {
         /// The end of its standard error.
         stderr: String,
     },
-    /// There is no MCP server at the address.
+    /// The server at the address is not an MCP server.
     #[error("{address} does not respond as an MCP server: {why}")]
     NotMcp {
         /// The URL, or the program of a server process.
@@ -100,17 +100,15 @@ pub enum ErrorKind {
     #[error("unknown result type {0:?}; a newer client may support it")]
     UnknownResultType(String),
     /// A message, a request state, a response or a list is too large.
-    #[error(
-        "the server sent a {what} with more than {limit} {unit}, the limit set by `ClientLimits::{setting}`"
-    )]
+    #[error("the server sent a {what} with more than {limit} {unit}, the limit set by `{setting}`")]
     TooLarge {
-        /// `message`, `request state`, `response`, `list` or `round of asks`.
+        /// The kind of data, such as `message`, `response` or `list`.
         what: &'static str,
         /// The limit.
         limit: usize,
         /// The unit of the limit, such as `bytes` or `JSON values`.
         unit: &'static str,
-        /// The field of [`ClientLimits`](crate::ClientLimits), or the method of the builder, that sets the limit.
+        /// The item that sets the limit, such as `ClientLimits::message`.
         setting: &'static str,
     },
     /// One round, or a task, has too many asks.
@@ -257,7 +255,7 @@ impl ErrorKind {
     }
 }
 
-/// The innermost source of an error. The outer errors repeat the URL.
+/// The innermost source of an error. The outer errors only repeat the URL.
 pub(crate) fn cause<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
     let mut cause = error;
     while let Some(source) = cause.source() {

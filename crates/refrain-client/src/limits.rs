@@ -65,15 +65,11 @@ impl Default for ClientLimits {
 }
 
 impl ClientLimits {
-    pub(crate) fn too_large(&self, what: &'static str) -> ErrorKind {
-        ErrorKind::too_large(what, self.message, "bytes", "message")
+    pub(crate) fn message_too_large(&self) -> ErrorKind {
+        ErrorKind::too_large("message", self.message, "bytes", "ClientLimits::message")
     }
 
-    pub(crate) fn too_many_values(&self, what: &'static str) -> ErrorKind {
-        ErrorKind::too_large(what, self.values, "JSON values", "values")
-    }
-
-    /// Checks the number of values in asks.
+    /// Checks the number of JSON values in the asks of one round.
     pub(crate) fn check_ask_values(&self, values: usize) -> Result<(), ErrorKind> {
         let limit = self.ask_values;
         match values > limit {
@@ -81,14 +77,14 @@ impl ClientLimits {
                 "round of asks",
                 limit,
                 "JSON values",
-                "ask_values",
+                "ClientLimits::ask_values",
             )),
             false => Ok(()),
         }
     }
 }
 
-/// The number of values in a parsed value. Objects, arrays and object keys count as one value each.
+/// The number of values in a JSON value. Objects, arrays and object keys count as one value each.
 pub(crate) fn count_values(value: &Value) -> usize {
     1 + match value {
         Value::Array(values) => values.iter().map(count_values).sum(),

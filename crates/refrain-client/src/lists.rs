@@ -93,7 +93,7 @@ impl ClientInner {
         let mut items = Vec::new();
         let mut size = ListSize::default();
         for _ in 0..limits.pages {
-            let cursor_param = cursor.iter().map(|at| ("cursor", at.clone()));
+            let cursor_param = cursor.iter().map(|cursor| ("cursor", cursor.clone()));
             let request = Request::new(method, cursor_param);
             let (raw, page) = self.request_cached(request).await?;
             size.add(&raw, &page);
@@ -114,7 +114,8 @@ impl ClientInner {
                 next => *cursor = next,
             }
         }
-        Err(ErrorKind::too_large("list", limits.pages, "pages", "pages"))
+        let setting = "ClientLimits::pages";
+        Err(ErrorKind::too_large("list", limits.pages, "pages", setting))
     }
 
     /// Sends a request without side effects, unless its result is cached.
@@ -187,16 +188,26 @@ impl ListSize {
     }
 
     fn check(&self, limits: &ClientLimits) -> Result<(), ErrorKind> {
-        if self.bytes > limits.message {
-            return Err(limits.too_large("list"));
+        let sizes = [
+            (self.bytes, limits.message, "bytes", "ClientLimits::message"),
+            (
+                self.values,
+                limits.values,
+                "JSON values",
+                "ClientLimits::values",
+            ),
+            (
+                self.entries,
+                limits.entries,
+                "entries",
+                "ClientLimits::entries",
+            ),
+        ];
+        match sizes.into_iter().find(|(size, limit, ..)| size > limit) {
+            Some((_, limit, unit, setting)) => {
+                Err(ErrorKind::too_large("list", limit, unit, setting))
+            }
+            None => Ok(()),
         }
-        if self.values > limits.values {
-            return Err(limits.too_many_values("list"));
-        }
-        if self.entries > limits.entries {
-            let limit = limits.entries;
-            return Err(ErrorKind::too_large("list", limit, "entries", "entries"));
-        }
-        Ok(())
     }
 }

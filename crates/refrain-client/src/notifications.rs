@@ -64,10 +64,10 @@ impl Notifications {
     /// Checks the level too: a legacy server has one level for all scoped clients.
     fn handle_log(&self, params: Option<&RawValue>) {
         let message: Option<LogMessage> = read(params);
-        if let (Some((least, handler)), Some(message)) = (&self.log, message) {
+        if let (Some((min_level, handler)), Some(message)) = (&self.log, message) {
             let mut levels = LogLevel::ALL.into_iter();
             let level = levels.find(|level| level.as_str() == message.level);
-            if level.is_none_or(|level| level >= *least) {
+            if level.is_none_or(|level| level >= *min_level) {
                 handler(message);
             }
         }

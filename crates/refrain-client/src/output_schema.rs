@@ -32,7 +32,7 @@ const PATTERN_PART: usize = 16;
 /// This many bytes of text count as one part of a value.
 const TEXT_PART: usize = 64;
 /// The maximum length of an error, which may repeat parts of the schema.
-const WHY_MAX: usize = 300;
+const EXCERPT_MAX: usize = 300;
 
 pub(crate) struct OutputSchema {
     schema: Value,
@@ -105,7 +105,7 @@ fn not_validated() -> Option<String> {
 }
 
 fn excerpt(text: &impl ToString) -> String {
-    text.to_string().chars().take(WHY_MAX).collect()
+    text.to_string().chars().take(EXCERPT_MAX).collect()
 }
 
 impl Compiled {

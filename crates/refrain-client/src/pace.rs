@@ -1,11 +1,9 @@
-//! Limits of the rate at which a client processes what a server sends.
-//!
-//! Nothing is lost over the limit: the client reads later, and the server has to wait.
+//! Rate limits for the messages of a server. Above the limit, the client reads more slowly; no message is lost.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A rate that may be exceeded for a while.
+/// A rate limit with a burst (token bucket).
 #[derive(Debug)]
 pub(crate) struct Pace {
     burst: f64,
@@ -44,7 +42,7 @@ impl Pace {
     }
 
     /// Waits while the rate is exceeded.
-    pub(crate) async fn keep(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         if self.left >= 0.0 {
             return;
         }
@@ -67,12 +65,12 @@ mod tests {
         let began = Instant::now();
         let mut pace = Pace::of_messages();
         for _ in 0..59_000 {
-            pace.keep().await;
+            pace.wait().await;
             pace.count_messages(100, 1);
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
         for _ in 0..61_000 {
-            pace.keep().await;
+            pace.wait().await;
             pace.count_messages(100, 1);
         }
         // 120,000 messages of 1,124 bytes are 129 MiB; 64 MiB pass at once.
@@ -81,7 +79,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(60)).await;
         let began = Instant::now();
         for _ in 0..50_000 {
-            pace.keep().await;
+            pace.wait().await;
             pace.count_messages(100, 1);
         }
         assert_eq!(began.elapsed(), Duration::ZERO);

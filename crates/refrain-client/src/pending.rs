@@ -178,7 +178,7 @@ impl PendingCall {
         }
     }
 
-    /// The origin of its asks.
+    /// The origin of the asks of this call.
     pub fn asker(&self) -> Arc<Asker> {
         Arc::new(Asker {
             server: self.origin.server.clone(),
@@ -334,7 +334,7 @@ impl PendingCall {
         matches!(self.stage, CallStage::Ended)
     }
 
-    /// Whether the last reply brought nothing new to answer, so that the client pauses before the next round.
+    /// Whether the last reply contains no new ask, so that the client pauses before the next round.
     pub(crate) fn has_nothing_new(&self) -> bool {
         matches!(
             self.stage,

@@ -113,7 +113,7 @@ impl ClientInner {
 
     /// Sends a request, and repeats it if the server rejects a protocol version that it lists as supported.
     pub(crate) async fn exchange(&self, plan: &RequestPlan<'_>) -> LinkResult<LinkResponse> {
-        self.revive().await?;
+        self.reconnect().await?;
         if let Some(legacy) = self.connection.legacy() {
             return self.exchange_in_session(legacy, plan).await;
         }
@@ -151,7 +151,7 @@ impl ClientInner {
             inner: self,
             id: Some(id),
         };
-        // Before the request is sent: a server may ask on the session stream before it responds.
+        // Registered before the request is sent, because a server may ask on the session stream before it responds.
         let call_of_session = session
             .filter(|_| outgoing.is_call)
             .map(|(legacy, session)| {
@@ -183,7 +183,7 @@ impl ClientInner {
 
     /// Opens a subscription.
     pub(crate) async fn begin(&self, request: Request) -> LinkResult<LinkExchange> {
-        self.revive().await?;
+        self.reconnect().await?;
         let session = self.connection.legacy().map(Legacy::session);
         let id = self.connection.ids.next();
         let span = self.open_span(&request, None, id, session.as_ref());
@@ -202,7 +202,7 @@ impl ClientInner {
 
     /// Restarts a server process that has exited, or opens a lost event stream again. Requests in flight are not repeated:
     /// they may have been executed.
-    pub(crate) async fn revive(&self) -> LinkResult<()> {
+    pub(crate) async fn reconnect(&self) -> LinkResult<()> {
         let Some(link) = self.connection.link.pipe() else {
             return Ok(());
         };

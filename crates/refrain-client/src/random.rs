@@ -1,7 +1,10 @@
 //! Random numbers from the operating system.
 
 pub(crate) fn hex_128() -> String {
-    let bytes: [u8; 16] = bytes();
+    hex(&bytes::<16>())
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -6,6 +6,7 @@ use crate::client::ClientInner;
 use crate::error::ErrorKind;
 use crate::legacy::LegacySession;
 use crate::protocol::RequestPlan;
+use crate::random::hex;
 use crate::transport::{LinkError, LinkResponse};
 use aws_lc_rs::digest::{SHA256, digest};
 use refrain_wire::client::Request;
@@ -49,7 +50,7 @@ impl ClientInner {
         let is_http = link.http().is_some();
         let span = tracing::debug_span!(
             "request",
-            otel.name = &*name(request.method, tool.or(prompt)),
+            otel.name = &*span_name(request.method, tool.or(prompt)),
             otel.kind = "client",
             otel.status_code = Empty,
             mcp.method.name = request.method,
@@ -71,7 +72,7 @@ impl ClientInner {
                 span.record("server.address", url.host_str());
                 span.record("server.port", url.port_or_known_default().map(i64::from));
             }
-            adopt(&span, meta);
+            adopt_trace_context(&span, meta);
         }
         span
     }
@@ -87,8 +88,8 @@ impl ClientInner {
             CallKind::Tool | CallKind::Prompt => target,
             CallKind::Resource => kind.method(),
         };
-        let span = tracing::debug_span!("call", otel.name = &*name("call", Some(target)));
-        adopt(&span, Some(meta));
+        let span = tracing::debug_span!("call", otel.name = &*span_name("call", Some(target)));
+        adopt_trace_context(&span, Some(meta));
         span
     }
 
@@ -156,17 +157,19 @@ pub(crate) fn add_context(meta: &mut Map<String, Value>, span: &Span) {
 }
 
 /// Makes the trace context in `_meta` the parent of a span, unless the current span is already part of that trace.
-fn adopt(span: &Span, meta: Option<&Map<String, Value>>) {
+fn adopt_trace_context(span: &Span, meta: Option<&Map<String, Value>>) {
     let text = |key| meta?.get(key)?.as_str();
-    let Some(given) = text("traceparent").and_then(Traceparent::parse) else {
+    let Some(parent) = text("traceparent").and_then(Traceparent::parse) else {
         return;
     };
     let current = otel::context(&Span::current());
-    let is_same = |TraceContext { parent, .. }: &TraceContext<'_>| {
-        parent.is_some_and(|parent| parent.trace_id == given.trace_id)
+    let is_same = |TraceContext {
+                       parent: current, ..
+                   }: &TraceContext<'_>| {
+        current.is_some_and(|current| current.trace_id == parent.trace_id)
     };
     if !current.as_ref().is_some_and(is_same) {
-        otel::set_parent(span, given, text("tracestate"));
+        otel::set_parent(span, parent, text("tracestate"));
     }
 }
 
@@ -176,7 +179,7 @@ fn target_of(request: &Request, kind: CallKind) -> Option<&str> {
         .flatten()
 }
 
-fn name<'a>(method: &'a str, target: Option<&str>) -> Cow<'a, str> {
+fn span_name<'a>(method: &'a str, target: Option<&str>) -> Cow<'a, str> {
     match target {
         Some(target) => format!("{method} {target}").into(),
         None => method.into(),
@@ -187,7 +190,7 @@ fn version<'a>(inner: &'a ClientInner, session: Option<&'a LegacySession>) -> Op
     match session {
         Some(session) => session.version.to_str().ok(),
         None => match &*inner.connection.server().version {
-            // During the negotiation.
+            // Not negotiated yet.
             "" => Some(PROTOCOL_VERSION),
             version => Some(version),
         },
@@ -197,9 +200,7 @@ fn version<'a>(inner: &'a ClientInner, session: Option<&'a LegacySession>) -> Op
 /// A digest of the session's id, which is a secret.
 fn session_digest(session: &LegacySession) -> Option<String> {
     let id = session.id.as_ref()?;
-    let digest = digest(&SHA256, id.as_bytes());
-    let digits = digest.as_ref()[..16].iter();
-    Some(digits.map(|byte| format!("{byte:02x}")).collect())
+    Some(hex(&digest(&SHA256, id.as_bytes()).as_ref()[..16]))
 }
 
 fn is_error(result: &str) -> bool {

@@ -24,11 +24,11 @@ pub struct Retry<'a> {
     pub target: Option<&'a str>,
     /// The number of this retry, from 1.
     pub number: u32,
-    /// The largest number of retries.
+    /// The maximum number of retries.
     pub limit: u32,
     /// How the last attempt failed.
     pub error: &'a ErrorKind,
-    /// How long the last attempt took. A proxy may limit that.
+    /// How long the last attempt took. A constant time may be the timeout of a proxy.
     pub elapsed: Duration,
     /// Why the retry cannot repeat an effect.
     pub safety: RetrySafety,
@@ -44,7 +44,7 @@ pub enum RetrySafety {
     NotSent,
     /// The server was too busy to execute the request.
     NotExecuted,
-    /// The request lists or reads, or has the same effect when repeated, as requests about a task have.
+    /// The request only reads, or repeating it has no further effect.
     Idempotent,
     /// The server recognises a repeated call by its id.
     CallId,
@@ -122,8 +122,8 @@ pub(crate) async fn before_timeout<T>(
     silence: Duration,
     operation: impl Future<Output = LinkResult<T>>,
 ) -> LinkResult<T> {
-    let late = LinkError::Final(ErrorKind::Timeout(silence));
-    within(silence, operation).await.unwrap_or(Err(late))
+    let timed_out = LinkError::Final(ErrorKind::Timeout(silence));
+    within(silence, operation).await.unwrap_or(Err(timed_out))
 }
 
 /// Runs an operation that fails at the deadline of the whole call.
@@ -135,8 +135,8 @@ pub(crate) async fn before_deadline<T>(
     match limit {
         None => operation.await,
         Some(limit) => {
-            let late = Err(ErrorKind::DeadlineExceeded(limit));
-            within(limit, operation).await.unwrap_or(late)
+            let exceeded = Err(ErrorKind::DeadlineExceeded(limit));
+            within(limit, operation).await.unwrap_or(exceeded)
         }
     }
 }

@@ -58,8 +58,8 @@ impl Client {
         Ok(ToolResult { meta, ..result })
     }
 
-    /// Why a result does not match the output schema of a listed tool. `None` if it matches. Only
-    /// [`call_tool`](Self::call_tool) checks this by itself.
+    /// Why a result does not match the output schema of a listed tool; `None` if it matches. Of the methods that make
+    /// calls, only [`call_tool`](Self::call_tool) checks this.
     pub fn output_schema_mismatch(&self, tool: &str, result: &Value) -> Option<String> {
         let listed = self.inner.connection.tool(tool)?.ok()?;
         listed.output_schema.as_ref()?.mismatch(result)
@@ -353,7 +353,7 @@ impl ClientInner {
                 "request state",
                 limits.state,
                 "bytes",
-                "state",
+                "ClientLimits::state",
             )),
             CallReply::Incomplete { asks, .. } => {
                 self.check_asks(asks)?;
@@ -433,8 +433,8 @@ impl ClientInner {
     }
 
     fn argument_headers(&self, call: &CallSpec) -> Result<HeaderMap, ErrorKind> {
-        match self.connection.tool(call.target()) {
-            _ if call.kind() != CallKind::Tool => Ok(HeaderMap::new()),
+        let listed = self.connection.tool(call.target());
+        match listed.filter(|_| call.kind() == CallKind::Tool) {
             None => Ok(HeaderMap::new()),
             Some(Ok(listed)) => {
                 let written = listed.headers.write(call.arguments());
@@ -480,7 +480,7 @@ fn call_error(kind: ErrorKind, mut pending: PendingCall, former: (u32, CallOrigi
     if matches!(&kind, ErrorKind::Rpc(failure) if failure.is_call_over()) {
         return kind.into();
     }
-    // The server executed no attempt of the first round.
+    // The server has not executed the first round.
     let is_unsent = pending.round() == 0 && !pending.is_delivery_unknown();
     let is_request_invalid = matches!(
         kind,

@@ -296,7 +296,7 @@ impl TaskUpdates {
         match within(interval.max(POLL_NOTIFIED), listening.next()).await {
             Some(Ok(Some(ServerChange::Task(_)))) => {
                 self.pace.count_poll();
-                self.pace.keep().await;
+                self.pace.wait().await;
             }
             None => {}
             Some(Ok(Some(_))) => tokio::time::sleep(backoff(1)).await,

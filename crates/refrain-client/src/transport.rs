@@ -180,7 +180,7 @@ impl From<ReadError> for LinkError {
 pub(crate) enum Link {
     Http(Arc<HttpLink>),
     Pipe(Box<PipeLink>),
-    /// One of the others, behind a translator.
+    /// Another link, whose messages are translated.
     Translated(Arc<Translator>),
 }
 
@@ -316,7 +316,9 @@ pub(crate) type WireObserver = Arc<dyn Fn(WireMessage<'_>) + Send + Sync>;
 
 /// Checks the number of values in a message before it is parsed.
 fn check_message(text: &str, limits: &ClientLimits) -> Result<(), ErrorKind> {
-    check_values(text.as_bytes(), limits.values).map_err(|_| limits.too_many_values("message"))
+    let limit = limits.values;
+    check_values(text.as_bytes(), limit)
+        .map_err(|_| ErrorKind::too_large("message", limit, "JSON values", "ClientLimits::values"))
 }
 
 fn read(
@@ -342,7 +344,7 @@ fn read(
     Ok((id, message))
 }
 
-/// Truncates the message of an error, which is meant for people.
+/// Truncates the message of an error: it is shown to people.
 fn with_short_message(mut failure: RpcFailure) -> RpcFailure {
     let end = failure.message.floor_char_boundary(ERROR_MESSAGE_MAX);
     failure.message.truncate(end);

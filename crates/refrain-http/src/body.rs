@@ -1,4 +1,4 @@
-//! The body of a response.
+//! Response bodies, and the metering of the request that they answer.
 
 use crate::HttpError;
 use crate::meter::Meter;
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The body of a response. If it is dropped, the rest is not read.
+/// A response body. Dropping it discards the unread rest.
 #[derive(Debug)]
 pub struct ResponseBody {
     body: Incoming,
@@ -30,7 +30,7 @@ impl ResponseBody {
         }
     }
 
-    /// The next part of the body; `None` at its end.
+    /// Reads the next chunk; `None` at the end of the body.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         while let Some(frame) = self.frame().await {
             if let Ok(data) = frame?.into_data() {
@@ -53,9 +53,9 @@ impl Body for ResponseBody {
         if let (Poll::Ready(Some(Ok(frame))), Some(meter)) = (&polled, &self.meter)
             && let Some(data) = frame.data_ref()
         {
-            meter.deliver(data.len());
+            meter.credit_chunk(data.len());
         }
-        polled.map_err(|error| match self.in_flight.is_exceeded() {
+        polled.map_err(|error| match self.in_flight.is_over_budget() {
             true => HttpError::Excess,
             false => HttpError::Body(error),
         })
@@ -70,7 +70,7 @@ impl Body for ResponseBody {
     }
 }
 
-/// A request until its response was read or the request was cancelled.
+/// A request in flight. Dropping it credits the meter of its connection with the allowance of one request.
 #[derive(Debug)]
 pub(crate) struct InFlight(CaptureConnection);
 
@@ -79,7 +79,7 @@ impl InFlight {
         Self(capture_connection(request))
     }
 
-    /// The meter of the connection, once there is one.
+    /// The meter of the connection; `None` before the request is assigned to a connection.
     fn meter(&self) -> Option<Arc<Meter>> {
         let mut extras = Extensions::new();
         self.0
@@ -89,15 +89,15 @@ impl InFlight {
         extras.remove()
     }
 
-    pub(crate) fn is_exceeded(&self) -> bool {
-        self.meter().is_some_and(|meter| meter.is_exceeded())
+    pub(crate) fn is_over_budget(&self) -> bool {
+        self.meter().is_some_and(|meter| meter.is_over_budget())
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         if let Some(meter) = self.meter() {
-            meter.end_request();
+            meter.credit_request();
         }
     }
 }

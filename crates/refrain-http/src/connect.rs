@@ -20,12 +20,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tower_service::Service;
 
-/// The minimum of the time limit for TCP, proxy and TLS together.
+/// The minimum time limit for TCP, proxy and TLS together.
 const MIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// An idle connection whose server is gone is noticed after about a minute.
+/// Detects after about a minute that the server of an idle connection is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_RETRIES: u32 = 3;
-/// How long sent bytes may stay without an acknowledgement. Keep-alive does not work meanwhile.
+/// How long sent bytes may stay unacknowledged. TCP sends no keep-alive probes during that time.
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -49,19 +49,19 @@ impl Connector {
     #[cfg(not(feature = "tls"))]
     pub(crate) fn new(timeout: Duration) -> Self {
         Self {
-            transport: tcp(timeout),
+            transport: tcp_connector(timeout),
             timeout: timeout.max(MIN_TIMEOUT),
         }
     }
 
-    /// Whether requests to this URL go to a proxy, without a tunnel.
+    /// Whether a proxy forwards requests to this URL, without a tunnel.
     #[cfg(not(feature = "tls"))]
     fn is_proxied(&self, _: &Uri) -> bool {
         false
     }
 }
 
-fn tcp(timeout: Duration) -> HttpConnector {
+fn tcp_connector(timeout: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_connect_timeout(Some(timeout));
@@ -87,8 +87,8 @@ impl Service<Uri> for Connector {
         let is_proxied = self.is_proxied(&uri);
         let connecting = tokio::time::timeout(self.timeout, self.transport.call(uri));
         Box::pin(async move {
-            let late = |_| io::Error::new(io::ErrorKind::TimedOut, "connecting timed out");
-            let io = connecting.await.map_err(late)??;
+            let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "connecting timed out");
+            let io = connecting.await.map_err(timed_out)??;
             Ok(TokioIo::new(MeteredIo::new(TokioIo::new(io), is_proxied)))
         })
     }

@@ -1,12 +1,12 @@
 //! The HTTP client of `refrain-client` and `refrain-server`: pooled connections, and limits for hostile servers.
 //!
 //! It does not follow redirects. A server cannot keep it busy with interim responses (status 1xx) or HTTP/2 control
-//! frames: [`HttpError::Excess`]. The caller limits time, and the size of the response.
+//! frames: [`HttpError::Excess`]. Callers limit the time and the size of a response themselves.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `connect` | new connections: TLS, proxies, time limit |
-//! | `meter` | the limit of bytes that belong to no response |
+//! | `meter` | the limit of bytes that belong to no response body |
 //! | `body` | the body of a response |
 //!
 //! | feature | adds |
@@ -32,8 +32,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::error::Error;
 use std::time::Duration;
 
-const MAX_IDLE: usize = 64;
-const RESENDS: usize = 2;
+const MAX_IDLE_PER_HOST: usize = 64;
+const MAX_RESENDS: usize = 2;
 #[cfg(feature = "tls")]
 const INTERNET_IDLE: Duration = Duration::from_secs(90);
 
@@ -45,16 +45,16 @@ pub struct HttpClient {
     proxies: connect::Proxies,
 }
 
-/// Why there is no response, or no more of its body. Displayed as its root cause.
+/// A failed request, or an incomplete response body. Displays its root cause.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// There is no connection; the request was not sent.
+    /// No connection could be made; the request was not sent.
     #[error("{}", root_cause(.0))]
     Connect(#[source] legacy::Error),
     /// The server closed the connection or the HTTP/2 stream and did not process the request.
     #[error("{}", root_cause(.0))]
     NotProcessed(#[source] legacy::Error),
-    /// The server sent too many bytes that belong to no response.
+    /// The server sent too many bytes that belong to no response body.
     #[error("the server sent more than {} MiB of interim responses or control frames", meter::BURST >> 20)]
     Excess,
     /// The connection was lost before the response, or the response is malformed.
@@ -93,7 +93,7 @@ impl HttpClient {
             client: legacy::Client::builder(TokioExecutor::new())
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(idle_timeout)
-                .pool_max_idle_per_host(MAX_IDLE)
+                .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
                 .build(connector),
         }
     }
@@ -104,7 +104,7 @@ impl HttpClient {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<ResponseBody>, HttpError> {
-        for _ in 0..RESENDS {
+        for _ in 0..MAX_RESENDS {
             match self.send_once(request.clone()).await {
                 Err(HttpError::NotProcessed(_)) => {}
                 sent => return sent,
@@ -122,7 +122,7 @@ impl HttpClient {
         let in_flight = InFlight::new(&mut request);
         match self.client.request(request).await {
             Ok(response) => Ok(response.map(|body| ResponseBody::new(body, in_flight))),
-            Err(_) if in_flight.is_exceeded() => Err(HttpError::Excess),
+            Err(_) if in_flight.is_over_budget() => Err(HttpError::Excess),
             Err(error) if error.is_connect() => Err(HttpError::Connect(error)),
             Err(error) if is_not_processed(&error) => Err(HttpError::NotProcessed(error)),
             Err(error) => Err(HttpError::Exchange(error)),
@@ -153,7 +153,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// A server that sends this, and then `again` without end.
+    /// Starts a server that sends `first`, then `again` without end. Returns a request to it.
     async fn endless_server(first: &'static [u8], again: Vec<u8>) -> Request<Full<Bytes>> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());

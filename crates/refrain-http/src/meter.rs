@@ -20,7 +20,7 @@ pub(crate) const BURST: u64 = 8 << 20;
 const PER_SECOND: f64 = 1_048_576.0;
 /// Allowed for the head of a response and for the rest of a body that is dropped: the window of an HTTP/2 stream.
 const PER_REQUEST: u64 = 2 << 20;
-/// Allowed for the framing of each part of a body.
+/// Allowed for the framing of each chunk of a body.
 const PER_CHUNK: u64 = 64;
 
 /// The bytes that the server of one connection may still send.
@@ -31,7 +31,7 @@ pub(crate) struct Meter(Mutex<Budget>);
 struct Budget {
     left: u64,
     refilled: Instant,
-    is_exceeded: bool,
+    is_over_budget: bool,
 }
 
 impl Meter {
@@ -39,11 +39,11 @@ impl Meter {
         Self(Mutex::new(Budget {
             left: BURST,
             refilled: Instant::now(),
-            is_exceeded: false,
+            is_over_budget: false,
         }))
     }
 
-    fn receive(&self, bytes: usize) -> io::Result<()> {
+    fn debit(&self, bytes: usize) -> io::Result<()> {
         let mut budget = self.0.lock();
         let bytes = bytes as u64;
         if budget.left < bytes {
@@ -52,7 +52,7 @@ impl Meter {
             budget.add(earned as u64);
         }
         let left = budget.left.checked_sub(bytes);
-        budget.is_exceeded = left.is_none();
+        budget.is_over_budget = left.is_none();
         budget.left = left.unwrap_or_default();
         match left {
             Some(_) => Ok(()),
@@ -60,20 +60,20 @@ impl Meter {
         }
     }
 
-    /// A part of a body is read.
-    pub(crate) fn deliver(&self, bytes: usize) {
+    /// Credits a chunk of a body that was read, and the allowance for its framing.
+    pub(crate) fn credit_chunk(&self, bytes: usize) {
         if bytes > 0 {
             self.0.lock().add(bytes as u64 + PER_CHUNK);
         }
     }
 
-    /// A response is read to its end or dropped, or a request is cancelled.
-    pub(crate) fn end_request(&self) {
+    /// Credits the allowance of a request whose response was read or dropped.
+    pub(crate) fn credit_request(&self) {
         self.0.lock().add(PER_REQUEST);
     }
 
-    pub(crate) fn is_exceeded(&self) -> bool {
-        self.0.lock().is_exceeded
+    pub(crate) fn is_over_budget(&self) -> bool {
+        self.0.lock().is_over_budget
     }
 }
 
@@ -87,7 +87,7 @@ impl Budget {
 pub(crate) struct MeteredIo<I> {
     io: I,
     meter: Arc<Meter>,
-    /// Whether requests go to a proxy, without a tunnel.
+    /// Whether a proxy forwards the requests, without a tunnel.
     is_proxied: bool,
 }
 
@@ -116,7 +116,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for MeteredIo<I> {
     ) -> Poll<io::Result<()>> {
         let start = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
-        Poll::Ready(self.meter.receive(buffer.filled().len() - start))
+        Poll::Ready(self.meter.debit(buffer.filled().len() - start))
     }
 }
 
@@ -160,19 +160,19 @@ mod tests {
     fn read_bodies_do_not_count() {
         let meter = Meter::new();
         for _ in 0..1000 {
-            meter.receive(5 * MIB).expect("read soon");
-            meter.deliver(5 * MIB);
+            meter.debit(5 * MIB).expect("read soon");
+            meter.credit_chunk(5 * MIB);
         }
-        assert!(!meter.is_exceeded());
+        assert!(!meter.is_over_budget());
     }
 
     #[test]
     fn bytes_outside_of_bodies_are_limited() {
         let meter = Meter::new();
-        let received = (0..).take_while(|_| meter.receive(64 * 1024).is_ok());
+        let received = (0..).take_while(|_| meter.debit(64 * 1024).is_ok());
         let received = received.count() * 64 * 1024;
         assert!((8 * MIB..16 * MIB).contains(&received), "{received}");
-        assert!(meter.is_exceeded());
+        assert!(meter.is_over_budget());
     }
 
     #[test]
@@ -180,21 +180,21 @@ mod tests {
         let meter = Meter::new();
         for _ in 0..1_000_000 {
             // A chunk of one byte.
-            meter.receive(6).expect("allowed");
-            meter.deliver(1);
+            meter.debit(6).expect("allowed");
+            meter.credit_chunk(1);
         }
         for _ in 0..100 {
-            meter.receive(2 * MIB).expect("allowed");
-            meter.end_request();
+            meter.debit(2 * MIB).expect("allowed");
+            meter.credit_request();
         }
     }
 
     #[test]
-    fn empty_parts_of_bodies_count() {
+    fn empty_chunks_count() {
         let meter = Meter::new();
         let frames = (0..).take_while(|_| {
-            meter.deliver(0);
-            meter.receive(9).is_ok()
+            meter.credit_chunk(0);
+            meter.debit(9).is_ok()
         });
         assert!(frames.count() < 2 * MIB);
     }

@@ -102,7 +102,7 @@ fn check<C: Serialize + DeserializeOwned>(
 struct SettingRow {
     name: String,
     value: Value,
-    /// The line of the file; none for a default.
+    /// The line of the file; `None` for a default.
     line: Option<usize>,
 }
 

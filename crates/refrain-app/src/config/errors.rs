@@ -1,6 +1,6 @@
 //! Errors in a configuration file, with their positions.
 
-use crate::store::masked;
+use crate::store::mask_password;
 use anstyle::{AnsiColor, Style};
 use std::fmt;
 use std::ops::Range;
@@ -11,12 +11,12 @@ const MARKER: Style = AnsiColor::Red.on_default().bold();
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConfigError {
-    /// The position in the file; none for the value of a flag.
+    /// The position in the file; `None` for the value of a flag.
     pub(super) span: Option<Range<usize>>,
     pub(super) message: String,
 }
 
-/// All errors in a file, in its order.
+/// All errors in a file, in the order of the file.
 #[derive(Debug)]
 pub(crate) struct ConfigErrors {
     file: PathBuf,
@@ -103,7 +103,7 @@ impl fmt::Display for ConfigErrors {
             writeln!(
                 f,
                 "\n  {}",
-                masked(position.line_text)
+                mask_password(position.line_text)
                     .chars()
                     .map(plain)
                     .collect::<String>()

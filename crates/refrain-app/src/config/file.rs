@@ -8,7 +8,7 @@ use super::settings::{
 };
 use super::value::Size;
 use super::{Config, UncheckedConfig};
-use crate::store::masked;
+use crate::store::mask_password;
 use refrain_wire::similar_names;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -234,7 +234,7 @@ fn describe(name: Option<&str>, error: &str) -> String {
     };
     let (expected, list_item) = (to_toml(expected), found.strip_prefix("string "));
     // The value may contain a password.
-    masked(&match list_item.filter(|_| expected == "a list") {
+    mask_password(&match list_item.filter(|_| expected == "a list") {
         Some(item) => {
             let words = item.trim_matches('"').split_whitespace();
             let words: Vec<String> = words.map(|word| format!("\"{word}\"")).collect();

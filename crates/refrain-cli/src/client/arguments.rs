@@ -24,9 +24,9 @@ impl Arguments {
     /// Reads one JSON object, pairs, or `-` for an object on standard input.
     pub(super) fn read(words: &[String]) -> Result<Self, CommandError> {
         let arguments = match words {
-            [word] if word == "-" => object("standard input", &standard_input()?),
-            [word] if word.trim_start().starts_with('{') => object("the arguments", word),
-            words => pairs(words),
+            [word] if word == "-" => parse_object("standard input", &read_standard_input()?),
+            [word] if word.trim_start().starts_with('{') => parse_object("the arguments", word),
+            words => parse_pairs(words),
         };
         arguments.map(Self)
     }
@@ -42,12 +42,14 @@ impl Arguments {
         };
         let names = self.0.iter().map(|(name, _)| name.as_str());
         let unlisted = names.filter(|name| !properties.contains(name));
-        unlisted.map(|name| warning(name, &properties)).collect()
+        unlisted
+            .map(|name| unknown_argument_warning(name, &properties))
+            .collect()
     }
 
     /// Whether the schema is needed to tell JSON from text.
     pub(super) fn need_schema(&self) -> bool {
-        let is_json = |text: &str| as_json(text).is_some();
+        let is_json = |text: &str| parse_json(text).is_some();
         let mut arguments = self.0.iter();
         arguments.any(|(_, argument)| matches!(argument, Argument::Text(text) if is_json(text)))
     }
@@ -60,7 +62,7 @@ impl Arguments {
                 Argument::Text(text) => text,
             };
             let types = types(&schema["properties"][&name]);
-            let json = as_json(&text).filter(|json| {
+            let json = parse_json(&text).filter(|json| {
                 !types.contains(&"string")
                     || types.iter().any(|name| has_non_string_type(json, name))
             });
@@ -87,7 +89,7 @@ impl Arguments {
     }
 }
 
-fn standard_input() -> Result<String, CommandError> {
+fn read_standard_input() -> Result<String, CommandError> {
     let mut text = String::new();
     let mut input = std::io::stdin().take(MAX_INPUT + 1);
     let read = input.read_to_string(&mut text);
@@ -101,7 +103,7 @@ fn standard_input() -> Result<String, CommandError> {
     }
 }
 
-fn object(source: &str, text: &str) -> Result<Vec<(String, Argument)>, CommandError> {
+fn parse_object(source: &str, text: &str) -> Result<Vec<(String, Argument)>, CommandError> {
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => {
             check_exact(text)
@@ -120,7 +122,7 @@ fn object(source: &str, text: &str) -> Result<Vec<(String, Argument)>, CommandEr
     }
 }
 
-fn pairs(words: &[String]) -> Result<Vec<(String, Argument)>, CommandError> {
+fn parse_pairs(words: &[String]) -> Result<Vec<(String, Argument)>, CommandError> {
     let mut pairs: Vec<(String, Argument)> = Vec::new();
     for word in words {
         let Some((name, text)) = word.split_once('=').filter(|(name, _)| !name.is_empty()) else {
@@ -138,11 +140,11 @@ fn pairs(words: &[String]) -> Result<Vec<(String, Argument)>, CommandError> {
     Ok(pairs)
 }
 
-fn as_json(text: &str) -> Option<Value> {
+fn parse_json(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// The properties of a schema, unless it allows further ones.
+/// The names of the properties; `None` if the schema allows further properties.
 fn closed_properties(schema: &Value) -> Option<Vec<&str>> {
     /// Keywords that can allow further properties.
     const OPENING_KEYWORDS: [&str; 9] = [
@@ -166,8 +168,8 @@ fn closed_properties(schema: &Value) -> Option<Vec<&str>> {
     Some(properties.keys().map(String::as_str).collect())
 }
 
-/// The warning about an unlisted argument, with similar names or all names.
-fn warning(name: &str, properties: &[&str]) -> String {
+/// The warning about an unlisted argument, with similar names if there are any, or else all names.
+fn unknown_argument_warning(name: &str, properties: &[&str]) -> String {
     let suggestion = did_you_mean(name, properties.iter().copied());
     let advice = suggestion.unwrap_or_else(|| {
         let all: Vec<String> = properties.iter().map(|name| format!("{name:?}")).collect();

@@ -168,7 +168,7 @@ impl ServerConnection {
                 "the call may run twice: an earlier request may have been accepted, and the server does not support call ids",
             );
         }
-        self.until_done(pending, true).await
+        self.finish_and_close(pending, true).await
     }
 
     /// Replaces answers of an earlier command with the preset answers of this one.
@@ -202,7 +202,8 @@ impl ServerConnection {
 
     /// Waits for a task, which is not cancelled if this command is interrupted.
     pub(super) async fn watch(self, task: &str) -> Result<Code, CommandError> {
-        self.until_done(PendingCall::of_task(task), false).await
+        self.finish_and_close(PendingCall::of_task(task), false)
+            .await
     }
 
     /// Closes the connection, and ends a command that was started for it. An interrupt skips the wait.
@@ -214,7 +215,7 @@ impl ServerConnection {
     }
 
     /// `is_own` is false for a task that this command only watches.
-    async fn until_done(
+    async fn finish_and_close(
         mut self,
         pending: PendingCall,
         is_own: bool,
@@ -237,9 +238,9 @@ impl ServerConnection {
             Ok(result) => result,
             Err(error) => return Err(self.interrupted(error, &asker, is_own).await),
         };
-        output::result(asker.kind, &result, self.json)?;
+        output::print_result(asker.kind, &result, self.json)?;
         let checked = self.check_result(&asker, &result).await;
-        checked.map_err(CommandError::reported)
+        checked.map_err(CommandError::without_json)
     }
 
     async fn check_result(&self, asker: &Asker, result: &Value) -> Result<Code, CommandError> {

@@ -8,7 +8,7 @@ use refrain_client::{ClientBuilder, Dialect, DialectError, ErrorKind, PendingCal
 pub(super) struct ProtocolOption {
     /// Speak only this dialect, instead of the newest revision that the server supports. `refrain serve --drafts` serves the
     /// drafts at /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
-    #[arg(long, value_parser = one_of(Dialect::all().map(|it| (it.name(), it))))]
+    #[arg(long, value_parser = one_of(Dialect::all().map(|dialect| (dialect.name(), dialect))))]
     dialect: Option<Dialect>,
 }
 
@@ -27,7 +27,7 @@ impl ProtocolOption {
 
     /// The flag for a command line, with a leading space.
     pub(super) fn flag(self) -> String {
-        let flag = self.dialect.map(|it| format!(" --dialect {}", it.name()));
+        let flag = self.dialect.map(|dialect| format!(" --dialect {dialect}"));
         flag.unwrap_or_default()
     }
 }

@@ -1,7 +1,7 @@
 //! Exit codes, and the errors that end a command.
 
 use super::protocol_hint;
-use super::sanitize::{harmless, one_line, shortened};
+use super::sanitize::{one_line, sanitize, truncated};
 use super::unanswered::quoted;
 use refrain_client::{AuthError, Error, ErrorKind, RpcFailure};
 use serde_json::{Map, Value, json};
@@ -49,11 +49,12 @@ impl From<Code> for ExitCode {
 pub(super) struct CommandError {
     pub(super) code: Code,
     pub(super) message: String,
+    /// The `note: …` and `hint: …` lines.
     remarks: String,
     /// The members of the JSON object.
-    facts: Box<Map<String, Value>>,
-    /// Whether JSON was printed already.
-    is_reported: bool,
+    members: Box<Map<String, Value>>,
+    /// Whether the command has already printed its JSON.
+    is_json_printed: bool,
 }
 
 impl CommandError {
@@ -64,8 +65,8 @@ impl CommandError {
             code,
             message,
             remarks: String::new(),
-            facts: Box::new(Map::from_iter([("error".to_owned(), error)])),
-            is_reported: false,
+            members: Box::new(Map::from_iter([("error".to_owned(), error)])),
+            is_json_printed: false,
         }
     }
 
@@ -93,18 +94,18 @@ impl CommandError {
         self
     }
 
-    pub(super) fn with(mut self, name: &str, fact: impl Into<Value>) -> Self {
-        self.facts.insert(name.to_owned(), fact.into());
+    pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.members.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Adds the last lines of the server's standard error, if there may be no usable server.
+    /// Adds the last lines of the server's standard error, if the server may be unusable.
     pub(super) fn with_server_lines(self, lines: &[String]) -> Self {
         if self.code != Code::Unreachable || lines.is_empty() {
             return self;
         }
         let shown = lines.iter().map(|line| {
-            let (start, length) = shortened(line, MAX_SERVER_LINE);
+            let (start, length) = truncated(line, MAX_SERVER_LINE);
             let end = if length.is_some() { "…" } else { "" };
             format!("\n  {}{end}", one_line(start))
         });
@@ -114,34 +115,34 @@ impl CommandError {
         Self { remarks, ..self }.with("stderr", lines.to_vec())
     }
 
-    /// Replaces the error in the JSON object by the open asks.
+    /// Replaces the error in the JSON object with the unanswered asks.
     pub(super) fn with_asks(mut self, asks: Vec<Value>) -> Self {
-        let facts = std::mem::take(&mut *self.facts).into_iter();
-        let facts = facts.filter(|(name, _)| name != "error");
-        *self.facts = std::iter::once(("asked".to_owned(), asks.into()))
-            .chain(facts)
+        let members = std::mem::take(&mut *self.members).into_iter();
+        let members = members.filter(|(name, _)| name != "error");
+        *self.members = std::iter::once(("asked".to_owned(), asks.into()))
+            .chain(members)
             .collect();
         self
     }
 
-    /// Prints no JSON for this error: the result was printed already.
-    pub(super) fn reported(self) -> Self {
+    /// Marks that the result was already printed, so that the error is not printed as JSON.
+    pub(super) fn without_json(self) -> Self {
         Self {
-            is_reported: true,
+            is_json_printed: true,
             ..self
         }
     }
 
     pub(super) fn to_json(&self) -> Option<Value> {
-        (!self.is_reported).then(|| Value::Object(*self.facts.clone()))
+        (!self.is_json_printed).then(|| Value::Object(*self.members.clone()))
     }
 }
 
 /// Without control characters: a message may contain text of a server.
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&harmless(&self.message))?;
-        f.write_str(&harmless(&self.remarks))
+        f.write_str(&sanitize(&self.message))?;
+        f.write_str(&sanitize(&self.remarks))
     }
 }
 
@@ -200,6 +201,7 @@ impl From<&Error> for CommandError {
             ErrorKind::Unreachable { .. } => {
                 command_error.hint("check that the server is running and that the URL is right")
             }
+            ErrorKind::Spawn { .. } => command_error.hint("check the command and $PATH"),
             ErrorKind::NotMcp { address, .. } => {
                 let is_url = address.starts_with("http://") || address.starts_with("https://");
                 command_error.hint(match is_url {

@@ -53,7 +53,7 @@ impl Interrupt {
         }
     }
 
-    /// Waits for the work, unless the command is interrupted or its deadline passes.
+    /// Completes the work, unless the command is interrupted or its deadline passes.
     pub(super) async fn unless_stopped<T, E: Into<CommandError>>(
         &mut self,
         work: impl Future<Output = Result<T, E>>,
@@ -70,7 +70,7 @@ impl From<Stop> for CommandError {
         match stop {
             Stop::Signal => Self::interrupted(),
             Stop::Deadline(limit) => {
-                let message = format!("not done before the deadline of {} s", limit.as_secs());
+                let message = format!("the command exceeded its deadline of {} s", limit.as_secs());
                 Self::new(Code::Unreachable, message).hint(DEADLINE_HINT)
             }
         }

@@ -1,6 +1,6 @@
 //! Formats JSON for people: coloured, in its original order, short values on one line.
 
-use super::sanitize::{harmless, parts, shortened};
+use super::sanitize::{chunks, sanitize, truncated};
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 use std::fmt;
@@ -10,27 +10,27 @@ const WIDTH: usize = 100;
 const INDENT: usize = 2;
 /// Deeper values are not indented further.
 const INDENT_MAX: usize = 60;
-/// Texts with more bytes are written in parts.
-const LARGE: usize = 64 * 1024;
-/// The printed length of a text that is too long.
-const START: usize = 24;
+/// Longer texts, in bytes, are written in chunks.
+const LARGE_TEXT: usize = 64 * 1024;
+/// How many characters of a folded text are printed.
+const EXCERPT: usize = 24;
 
 const META: &str = "_meta";
 
 const KEY: Style = AnsiColor::Cyan.on_default();
 const TEXT: Style = AnsiColor::Green.on_default();
 const NUMBER: Style = AnsiColor::Yellow.on_default();
-const WORD: Style = AnsiColor::Magenta.on_default();
+const LITERAL: Style = AnsiColor::Magenta.on_default();
 const FOLDED: Style = Style::new().dimmed();
 
-/// How a value is shortened.
+/// How a value is truncated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fold {
     /// Deeper values are replaced by their size.
     pub(super) depth: usize,
-    /// Longer texts are cut, and their length is added.
+    /// Longer texts are truncated, and their length is added.
     pub(super) text: usize,
-    /// Whether `_meta` is folded, too.
+    /// Whether `_meta` is folded.
     pub(super) meta: bool,
 }
 
@@ -58,22 +58,12 @@ impl Fold {
 pub(super) fn format(value: &Value, fold: Fold, indent: usize) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
-    let _ = write(value, &mut out, fold, indent);
+    let _ = write(value, &mut out, fold, indent, indent);
     out
 }
 
-/// Writes a value with colours. Further lines are indented by `indent` columns.
+/// Writes a value with colours. It starts at `column`; further lines are indented by `indent` columns.
 pub(super) fn write(
-    value: &Value,
-    out: &mut impl fmt::Write,
-    fold: Fold,
-    indent: usize,
-) -> fmt::Result {
-    write_at(value, out, fold, indent, indent)
-}
-
-/// Writes a value that starts at `column`.
-fn write_at(
     value: &Value,
     out: &mut impl fmt::Write,
     fold: Fold,
@@ -81,7 +71,7 @@ fn write_at(
     column: usize,
 ) -> fmt::Result {
     if let Value::String(text) = value
-        && text.len() > LARGE
+        && text.len() > LARGE_TEXT
         && fold.text == usize::MAX
     {
         return write_large(text, out, TEXT);
@@ -98,7 +88,7 @@ fn write_at(
             for (at, (key, value)) in members.iter().enumerate() {
                 out.write_str(if at == 0 { "\n" } else { ",\n" })?;
                 write!(out, "{:deeper$}", "")?;
-                let width = if key.len() > LARGE {
+                let width = if key.len() > LARGE_TEXT {
                     write_large(key, out, KEY)?;
                     WIDTH
                 } else {
@@ -107,7 +97,7 @@ fn write_at(
                     width
                 };
                 out.write_str(": ")?;
-                write_at(value, out, fold.inside(key), deeper, deeper + width + 2)?;
+                write(value, out, fold.inside(key), deeper, deeper + width + 2)?;
             }
             write!(out, "\n{:indent$}}}", "")
         }
@@ -116,7 +106,7 @@ fn write_at(
             for (at, item) in items.iter().enumerate() {
                 out.write_str(if at == 0 { "\n" } else { ",\n" })?;
                 write!(out, "{:deeper$}", "")?;
-                write_at(item, out, fold.inside(""), deeper, deeper)?;
+                write(item, out, fold.inside(""), deeper, deeper)?;
             }
             write!(out, "\n{:indent$}]", "")
         }
@@ -124,15 +114,15 @@ fn write_at(
     }
 }
 
-/// Writes a large text in parts, since hidden characters need several times their size.
+/// Writes a large text in chunks, because sanitizing makes hidden characters several times longer.
 fn write_large(text: &str, out: &mut impl fmt::Write, style: Style) -> fmt::Result {
     write!(out, "{style}\"")?;
-    for part in parts(text) {
-        let part = serde_json::to_string(part).unwrap_or_default();
-        let inside = part
+    for chunk in chunks(text) {
+        let quoted = serde_json::to_string(chunk).unwrap_or_default();
+        let inside = quoted
             .strip_prefix('"')
-            .and_then(|part| part.strip_suffix('"'));
-        out.write_str(&harmless(inside.unwrap_or_default()))?;
+            .and_then(|rest| rest.strip_suffix('"'));
+        out.write_str(&sanitize(inside.unwrap_or_default()))?;
     }
     write!(out, "\"{style:#}")
 }
@@ -162,7 +152,7 @@ fn line(value: &Value, fold: Fold, room: usize) -> Option<(String, usize)> {
 fn leaf(value: &Value, fold: Fold) -> Option<(String, usize)> {
     let folded = |text: String| styled(&text, FOLDED);
     match value {
-        Value::Null | Value::Bool(_) => Some(styled(&value.to_string(), WORD)),
+        Value::Null | Value::Bool(_) => Some(styled(&value.to_string(), LITERAL)),
         Value::Number(number) => Some(styled(&number.to_string(), NUMBER)),
         Value::String(text) => Some(quoted(text, fold.text, TEXT)),
         Value::Array(items) if items.is_empty() => Some(("[]".to_owned(), 2)),
@@ -175,7 +165,7 @@ fn leaf(value: &Value, fold: Fold) -> Option<(String, usize)> {
     }
 }
 
-/// Whether a text is short enough for this width, as far as its size tells.
+/// Whether a text may fit into this width, estimated from its size.
 fn may_fit(text: &str, room: usize) -> bool {
     text.len() / char::MAX.len_utf8() <= room
 }
@@ -184,12 +174,12 @@ fn styled(text: &str, style: Style) -> (String, usize) {
     (format!("{style}{text}{style:#}"), text.chars().count())
 }
 
-fn quoted(text: &str, most: usize, style: Style) -> (String, usize) {
-    let (start, whole) = match shortened(text, most) {
+fn quoted(text: &str, max: usize, style: Style) -> (String, usize) {
+    let (start, whole) = match truncated(text, max) {
         (all, None) => (all, None),
-        (_, Some(whole)) => (shortened(text, START).0, Some(whole)),
+        (_, Some(whole)) => (truncated(text, EXCERPT).0, Some(whole)),
     };
-    let text = harmless(&serde_json::to_string(start).unwrap_or_default());
+    let text = sanitize(&serde_json::to_string(start).unwrap_or_default());
     let (shown, width) = styled(&text, style);
     match whole {
         None => (shown, width),
@@ -258,7 +248,7 @@ mod tests {
         };
         let long = "y".repeat(31);
         let text = format!(r#"{{"a": {{"b": 1, "c": 2}}, "d": [1], "e": {{}}, "f": "{long}"}}"#);
-        let start = "y".repeat(START);
+        let start = "y".repeat(EXCERPT);
         assert_eq!(
             plain(&text, fold),
             format!(
@@ -288,7 +278,7 @@ mod tests {
     fn large_text_is_the_same_in_parts() {
         let large = "\"a\u{202e}\n".repeat(20_000);
         let text = serde_json::json!({&large: [&large]}).to_string();
-        let quoted = harmless(&serde_json::to_string(&large).expect("JSON"));
+        let quoted = sanitize(&serde_json::to_string(&large).expect("JSON"));
         let expected = format!("{{\n  {quoted}: [\n    {quoted}\n  ]\n}}");
         assert_eq!(plain(&text, Fold::NOTHING), expected);
     }

@@ -2,8 +2,9 @@
 
 use super::connection::ServerConnection;
 use super::exit::{Code, CommandError, EXIT_CODES};
+use super::json::{self, Fold};
 use super::options::ConnectOptions;
-use super::output::{COLUMN_MAX, pretty, print, print_json};
+use super::output::{COLUMN_MAX, print, print_json};
 use super::sanitize::{one_line, paragraph};
 use super::usage;
 use crate::style::{BOLD, DIM, MARK};
@@ -70,18 +71,18 @@ async fn list(
 ) -> Result<(), CommandError> {
     let (client, interrupt) = (&connection.client, &mut connection.interrupt);
     match command {
-        ListCommand::Discover(_) => discover(client, json),
+        ListCommand::Discover(_) => print_server(client, json),
         ListCommand::Tools(_) => {
             let tools = interrupt.unless_stopped(or_empty(client.tools())).await?;
-            show(json, "tools", &tools, tool)
+            print_list(json, "tools", &tools, format_tool)
         }
         ListCommand::Prompts(_) => {
             let prompts = interrupt.unless_stopped(or_empty(client.prompts())).await?;
-            show(json, "prompts", &prompts, prompt)
+            print_list(json, "prompts", &prompts, format_prompt)
         }
         ListCommand::Skills(_) => {
             let skills = interrupt.unless_stopped(or_empty(client.skills())).await?;
-            show(json, "skills", &skills, skill)
+            print_list(json, "skills", &skills, format_skill)
         }
         ListCommand::Resources(_) => {
             let resources = or_empty(client.resources());
@@ -92,9 +93,9 @@ async fn list(
                 let all = json!({"resources": resources, "resourceTemplates": templates});
                 return print_json(&all);
             }
-            let templates = templates.iter().map(|item| template(item));
-            let resources = resources.iter().map(|item| resource(item));
-            show_entries("resources", resources.chain(templates))
+            let templates = templates.iter().map(|item| format_template(item));
+            let resources = resources.iter().map(|item| format_resource(item));
+            print_entries("resources", resources.chain(templates))
         }
     }
 }
@@ -111,7 +112,7 @@ async fn or_empty<T>(list: impl Future<Output = Result<Vec<T>, Error>>) -> Resul
     }
 }
 
-fn show<T>(
+fn print_list<T>(
     json: bool,
     what: &str,
     items: &[AsSent<T>],
@@ -120,11 +121,11 @@ fn show<T>(
     if json {
         return print_json(&items);
     }
-    show_entries(what, items.iter().map(|item| entry(item)))
+    print_entries(what, items.iter().map(|item| entry(item)))
 }
 
 /// Prints entries with a blank line between them, one by one because they may be long.
-fn show_entries(what: &str, entries: impl Iterator<Item = String>) -> Result<(), CommandError> {
+fn print_entries(what: &str, entries: impl Iterator<Item = String>) -> Result<(), CommandError> {
     let mut is_empty = true;
     for entry in entries {
         if !std::mem::replace(&mut is_empty, false) {
@@ -138,7 +139,7 @@ fn show_entries(what: &str, entries: impl Iterator<Item = String>) -> Result<(),
     Ok(())
 }
 
-fn discover(client: &refrain_client::Client, json: bool) -> Result<(), CommandError> {
+fn print_server(client: &refrain_client::Client, json: bool) -> Result<(), CommandError> {
     let server = client.server();
     if json {
         return print_json(&json!({
@@ -174,7 +175,8 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), CommandEr
         lines.push(line("description", &one_line(about)));
     }
     let capabilities = Value::Object(server.capabilities.clone());
-    lines.push(line("capabilities", &pretty(&capabilities, LABEL)));
+    let capabilities = json::format(&capabilities, Fold::NOTHING, LABEL);
+    lines.push(line("capabilities", &capabilities));
     if let Some(url) = info.and_then(|info| info.website_url.as_deref()) {
         lines.push(line("website", &one_line(url)));
     }
@@ -186,7 +188,7 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), CommandEr
     print(&lines.join("\n"))
 }
 
-fn tool(tool: &ToolInfo) -> String {
+fn format_tool(tool: &ToolInfo) -> String {
     let annotated = tool.annotations.as_ref();
     let annotated = annotated.and_then(|hints| hints.title.as_deref());
     let title = tool.title.as_deref().or(annotated);
@@ -204,7 +206,7 @@ fn tool(tool: &ToolInfo) -> String {
         .flatten()
         .map(|(name, schema)| ArgumentRow {
             name,
-            kind: kind(schema),
+            kind: describe_type(schema),
             required: required.contains(name.as_str()),
             about: schema["description"].as_str(),
         })
@@ -213,7 +215,7 @@ fn tool(tool: &ToolInfo) -> String {
     lines.join("\n")
 }
 
-fn skill(skill: &SkillInfo) -> String {
+fn format_skill(skill: &SkillInfo) -> String {
     let name = skill.text("name").unwrap_or_default();
     let mut lines = head(name, None, skill.text("description"));
     let files = match &skill.resources {
@@ -224,7 +226,7 @@ fn skill(skill: &SkillInfo) -> String {
     lines.join("\n")
 }
 
-fn prompt(prompt: &PromptInfo) -> String {
+fn format_prompt(prompt: &PromptInfo) -> String {
     let title = prompt.title.as_deref();
     let mut lines = head(&prompt.name, title, prompt.description.as_deref());
     lines.extend(facts_line(&Vec::from_iter(icon_count(&prompt.icons))));
@@ -242,7 +244,7 @@ fn prompt(prompt: &PromptInfo) -> String {
     lines.join("\n")
 }
 
-fn resource(resource: &ResourceInfo) -> String {
+fn format_resource(resource: &ResourceInfo) -> String {
     let title = resource.title.as_deref().unwrap_or(&resource.name);
     let mut facts = Vec::from_iter(resource.mime_type.as_deref().map(one_line));
     facts.extend(resource.size.map(|size| format!("{size} bytes")));
@@ -256,7 +258,7 @@ fn resource(resource: &ResourceInfo) -> String {
     )
 }
 
-fn template(template: &ResourceTemplateInfo) -> String {
+fn format_template(template: &ResourceTemplateInfo) -> String {
     let title = template.title.as_deref().unwrap_or(&template.name);
     let mut facts = vec!["template".to_owned()];
     facts.extend(template.mime_type.as_deref().map(one_line));
@@ -360,7 +362,7 @@ fn table(rows: &[ArgumentRow<'_>]) -> Vec<String> {
 }
 
 /// A short description of the type in a schema.
-fn kind(schema: &Value) -> String {
+fn describe_type(schema: &Value) -> String {
     if let Some(choices) = schema["enum"].as_array() {
         let choices: Vec<String> = choices.iter().map(Value::to_string).collect();
         return choices.join(" | ");

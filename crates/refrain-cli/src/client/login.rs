@@ -2,7 +2,7 @@
 
 use super::exit::{Code, CommandError};
 use super::interrupt::Interrupt;
-use super::logins::Logins;
+use super::logins::{BoxError, GrantsFuture, Logins};
 use super::output::print;
 use super::sanitize::one_line;
 use super::{own_info, stderr};
@@ -10,20 +10,15 @@ use crate::browser;
 use clap::Args;
 use parking_lot::Mutex;
 use refrain_client::{Client, Grant, Grants, Loopback, OAuth, RegisteredClient};
-use std::error::Error;
-use std::future::{Future, pending, ready};
+use std::future::{pending, ready};
 use std::io::{self, BufRead};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
 
 /// The time for the user to log in.
-const LOGIN_TIME: Duration = Duration::from_secs(600);
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(600);
 const CLIENT_NAME: &str = "Refrain command line";
-
-type BoxError = Box<dyn Error + Send + Sync>;
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send + 'a>>;
 
 #[derive(Args)]
 #[command(override_usage = "refrain login [OPTIONS] URL\n       refrain login --list")]
@@ -73,7 +68,7 @@ pub(super) async fn login(options: &LoginOptions) -> Result<Code, CommandError> 
         return Ok(Code::Success);
     };
     // Longer than the wait for the redirect, so that its more precise timeout error comes first.
-    let mut interrupt = Interrupt::new(2 * LOGIN_TIME)?;
+    let mut interrupt = Interrupt::new(2 * LOGIN_TIMEOUT)?;
     let obtained = NewGrant::default();
     let oauth = options.oauth(obtained.clone()).await?;
     let builder = Client::builder().info(own_info()).authorize(oauth);
@@ -83,7 +78,7 @@ pub(super) async fn login(options: &LoginOptions) -> Result<Code, CommandError> 
         let message = format!("the server at {url} does not ask for a login");
         return Err(CommandError::new(Code::Failed, message));
     };
-    logins.write(&parsed(url)?, &grant)?;
+    logins.write(&parse_url(url)?, &grant)?;
     stderr::note(&format!(
         "logged in to {url}; later commands with this URL use the login"
     ));
@@ -92,7 +87,7 @@ pub(super) async fn login(options: &LoginOptions) -> Result<Code, CommandError> 
 
 pub(super) fn logout(options: &LogoutOptions) -> Result<Code, CommandError> {
     let url = &options.url;
-    if !Logins::require()?.remove(&parsed(url)?)? {
+    if !Logins::require()?.remove(&parse_url(url)?)? {
         let error = CommandError::new(Code::Failed, format!("no login for {url}"));
         return Err(error.hint("`refrain login --list` lists the servers with a login"));
     }
@@ -102,7 +97,7 @@ pub(super) fn logout(options: &LogoutOptions) -> Result<Code, CommandError> {
     Ok(Code::Success)
 }
 
-fn parsed(url: &str) -> Result<Url, CommandError> {
+fn parse_url(url: &str) -> Result<Url, CommandError> {
     let invalid = |error| CommandError::usage(format!("invalid URL {url:?}: {error}"));
     Url::parse(url).map_err(invalid)
 }
@@ -113,10 +108,10 @@ impl LoginOptions {
             CommandError::usage(format!("cannot listen on 127.0.0.1:{}: {error}", self.port))
         })?;
         let loopback = Arc::new(loopback);
-        let opens = !self.no_browser;
+        let opens_browser = !self.no_browser;
         let mut oauth = OAuth::by_browser(loopback.redirect_uri().clone(), move |url| {
             let loopback = Arc::clone(&loopback);
-            async move { visit(&loopback, &url, opens).await }
+            async move { visit(&loopback, &url, opens_browser).await }
         })
         .client_name(CLIENT_NAME)
         .scopes(&self.scopes)
@@ -131,19 +126,19 @@ impl LoginOptions {
 }
 
 /// Shows the page, and waits for its redirect: to this machine, or pasted by the user.
-async fn visit(loopback: &Loopback, url: &Url, opens: bool) -> Result<Url, BoxError> {
+async fn visit(loopback: &Loopback, url: &Url, opens_browser: bool) -> Result<Url, BoxError> {
     stderr::print(&format!(
         "To log in, visit this page:\n\n  {}\n",
         one_line(url.as_str())
     ));
-    if opens && let Err(error) = browser::open(url) {
+    if opens_browser && let Err(error) = browser::open(url) {
         stderr::note(&format!("could not start a browser: {error}"));
     }
     stderr::print(
         "Waiting for the login. If the browser is on another machine, paste the address that it shows after the login.",
     );
     tokio::select! {
-        redirect = loopback.wait_for_redirect(url, LOGIN_TIME) => Ok(redirect?),
+        redirect = loopback.wait_for_redirect(url, LOGIN_TIMEOUT) => Ok(redirect?),
         pasted = pasted_url(loopback.redirect_uri()) => Ok(pasted),
     }
 }
@@ -152,20 +147,17 @@ async fn visit(loopback: &Loopback, url: &Url, opens: bool) -> Result<Url, BoxEr
 async fn pasted_url(redirect_uri: &Url) -> Url {
     let redirect_uri = redirect_uri.clone();
     let pasted = tokio::task::spawn_blocking(move || {
-        let lines = io::stdin().lock().lines().map_while(Result::ok);
-        let mut urls = lines.filter_map(|line| {
-            let line = line.trim();
-            (!line.is_empty()).then(|| match Url::parse(line) {
-                Ok(url) if url.as_str().starts_with(redirect_uri.as_str()) => Some(url),
-                _ => {
-                    stderr::warn(&format!(
-                        "expected an address that starts with {redirect_uri}"
-                    ));
-                    None
-                }
-            })
-        });
-        urls.find_map(|url| url)
+        let mut lines = io::stdin().lock().lines().map_while(Result::ok);
+        lines.find_map(|line| match Url::parse(line.trim()) {
+            Ok(url) if url.as_str().starts_with(redirect_uri.as_str()) => Some(url),
+            _ if line.trim().is_empty() => None,
+            _ => {
+                stderr::warn(&format!(
+                    "expected an address that starts with {redirect_uri}"
+                ));
+                None
+            }
+        })
     });
     match pasted.await {
         Ok(Some(url)) => url,
@@ -173,16 +165,16 @@ async fn pasted_url(redirect_uri: &Url) -> Url {
     }
 }
 
-/// Keeps the grant of a new login. An earlier one is not used, so that the user can change the account.
+/// Holds the grant of a new login. An earlier grant is ignored, so that the user can change the account.
 #[derive(Clone, Default)]
 struct NewGrant(Arc<Mutex<Option<Grant>>>);
 
 impl Grants for NewGrant {
-    fn get<'a>(&'a self, _server: &'a Url) -> Boxed<'a, Option<Grant>> {
+    fn get<'a>(&'a self, _server: &'a Url) -> GrantsFuture<'a, Option<Grant>> {
         Box::pin(ready(Ok(self.0.lock().clone())))
     }
 
-    fn put<'a>(&'a self, _server: &'a Url, grant: &'a Grant) -> Boxed<'a, ()> {
+    fn put<'a>(&'a self, _server: &'a Url, grant: &'a Grant) -> GrantsFuture<'a, ()> {
         *self.0.lock() = Some(grant.clone());
         Box::pin(ready(Ok(())))
     }

@@ -17,11 +17,12 @@ use url::{Url, form_urlencoded};
 const EXTENSION: &str = "json";
 
 /// How long to wait for another process that uses the refresh token.
-const LOCK_TIME: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
-type BoxError = Box<dyn Error + Send + Sync>;
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send + 'a>>;
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+pub(super) type GrantsFuture<'a, T> =
+    Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send + 'a>>;
 
 /// The directory of the logins: `$XDG_STATE_HOME/refrain/logins`, by default below `~/.local/state`.
 #[derive(Debug, Clone)]
@@ -81,7 +82,7 @@ impl Logins {
         let file = self.file(server);
         match fs::remove_file(&file) {
             Ok(()) => {
-                // Nothing is left to lock. The file remains if that fails, which has no effect.
+                // A lock file that remains has no effect.
                 fs::remove_file(self.lock_file(server)).ok();
                 Ok(true)
             }
@@ -113,7 +114,7 @@ impl Logins {
     async fn wait_for_lock(&self, server: &Url) -> io::Result<File> {
         self.create_directory()?;
         let file = File::create(self.lock_file(server))?;
-        let deadline = Instant::now() + LOCK_TIME;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(file),
@@ -143,16 +144,16 @@ impl Logins {
 }
 
 impl Grants for Logins {
-    fn get<'a>(&'a self, server: &'a Url) -> Boxed<'a, Option<Grant>> {
+    fn get<'a>(&'a self, server: &'a Url) -> GrantsFuture<'a, Option<Grant>> {
         Box::pin(ready(self.read(server).map_err(Into::into)))
     }
 
-    fn put<'a>(&'a self, server: &'a Url, grant: &'a Grant) -> Boxed<'a, ()> {
+    fn put<'a>(&'a self, server: &'a Url, grant: &'a Grant) -> GrantsFuture<'a, ()> {
         let written = self.replace(&self.file(server), grant);
         Box::pin(ready(written.map_err(Into::into)))
     }
 
-    fn lock<'a>(&'a self, server: &'a Url) -> Boxed<'a, Box<dyn Send>> {
+    fn lock<'a>(&'a self, server: &'a Url) -> GrantsFuture<'a, Box<dyn Send>> {
         Box::pin(async {
             let file = self.wait_for_lock(server).await?;
             Ok(Box::new(file) as Box<dyn Send>)

@@ -21,7 +21,7 @@ pub(crate) fn secrets() -> impl Iterator<Item = &'static str> {
     own.into_iter().chain(OTEL_SECRETS)
 }
 
-const DEADLINE: Duration = Duration::from_secs(3600);
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// The server to connect to, and the format of the output.
 #[derive(Args)]
@@ -91,7 +91,7 @@ impl ConnectOptions {
     }
 
     pub(super) fn deadline(&self) -> Duration {
-        self.deadline.map_or(DEADLINE, Duration::from_secs)
+        self.deadline.map_or(DEFAULT_DEADLINE, Duration::from_secs)
     }
 
     /// The command to start, with `--stdio`.
@@ -153,7 +153,7 @@ impl AnswerOptions {
     }
 
     pub(super) fn roots(&self) -> Result<Option<Vec<Root>>, CommandError> {
-        let roots = self.roots.iter().map(|path| root(path));
+        let roots = self.roots.iter().map(|path| read_root(path));
         let roots: Vec<Root> = roots.collect::<Result<_, CommandError>>()?;
         Ok(Some(roots).filter(|roots| !roots.is_empty()))
     }
@@ -168,10 +168,10 @@ impl AnswerOptions {
 }
 
 pub(super) fn working_directory() -> Result<Root, CommandError> {
-    root(Path::new("."))
+    read_root(Path::new("."))
 }
 
-fn root(path: &Path) -> Result<Root, CommandError> {
+fn read_root(path: &Path) -> Result<Root, CommandError> {
     let invalid =
         |why: &str| CommandError::usage(format!("invalid --root {}: {why}", path.display()));
     let path = std::fs::canonicalize(path).map_err(|error| invalid(&error.to_string()))?;

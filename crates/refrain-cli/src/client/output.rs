@@ -2,7 +2,7 @@
 
 use super::exit::{Code, CommandError};
 use super::json::{self, Fold};
-use super::sanitize::{harmless, one_line, parts};
+use super::sanitize::{chunks, one_line, sanitize};
 use crate::style::{BOLD, DIM};
 use anstream::AutoStream;
 use refrain_app::sanitize::is_hidden;
@@ -18,14 +18,14 @@ pub(super) const COLUMN_MAX: usize = 60;
 #[derive(Debug, PartialEq)]
 enum OutputBlock<'a> {
     /// Text of the server: sanitized on a terminal, verbatim otherwise.
-    Text(String),
+    ServerText(String),
     /// A value of the server, formatted with colours for terminals.
     Json(&'a Value),
     /// Text of this program, with colours for terminals.
-    Own(String),
+    ProgramText(String),
 }
 
-/// Writes formatted text to an output, and keeps the error.
+/// Writes formatted text to an output, and keeps the I/O error.
 struct Printer<W> {
     out: W,
     written: std::io::Result<()>,
@@ -45,23 +45,23 @@ pub(super) fn print(text: &str) -> Result<(), CommandError> {
     finish_line(out, written)
 }
 
-/// Prints text of the server. On a terminal it is sanitized, part by part: hidden characters need several times their size.
+/// Prints text of the server. On a terminal it is sanitized, in chunks because hidden characters grow.
 fn print_text(text: &str) -> Result<(), CommandError> {
     let mut out = stdout().lock();
     let written = match out.is_terminal() {
-        true => parts(text).try_for_each(|part| out.write_all(harmless(part).as_bytes())),
+        true => chunks(text).try_for_each(|chunk| out.write_all(sanitize(chunk).as_bytes())),
         false => out.write_all(text.as_bytes()),
     };
     finish_line(out, written)
 }
 
-/// Prints a whole value with colours, without a copy of the text.
+/// Prints a whole value with colours, without building its text in memory.
 fn print_value(value: &Value) -> Result<(), CommandError> {
     let mut printer = Printer {
         out: BufWriter::new(AutoStream::auto(stdout())),
         written: Ok(()),
     };
-    let _ = json::write(value, &mut printer, Fold::NOTHING, 0);
+    let _ = json::write(value, &mut printer, Fold::NOTHING, 0, 0);
     finish_line(printer.out, printer.written)
 }
 
@@ -73,15 +73,15 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
     })?;
     let mut out = stdout().lock();
     let text = match out.is_terminal() {
-        true => escaped(&text),
+        true => escape_hidden(&text),
         false => text,
     };
     let written = out.write_all(text.as_bytes());
     finish_line(out, written)
 }
 
-/// JSON with escapes for invisible characters, which occur only in strings.
-fn escaped(json: &str) -> String {
+/// Escapes invisible characters. In JSON they occur only in strings.
+fn escape_hidden(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         if !is_hidden(c) && c != '\u{7f}' {
@@ -95,7 +95,7 @@ fn escaped(json: &str) -> String {
     shown
 }
 
-/// Ends a line that was written with this result.
+/// Writes the end of a line whose text was written with this result.
 fn finish_line(mut out: impl Write, written: std::io::Result<()>) -> Result<(), CommandError> {
     let finished = written
         .and_then(|()| writeln!(out))
@@ -104,26 +104,26 @@ fn finish_line(mut out: impl Write, written: std::io::Result<()>) -> Result<(), 
         // The reader may close the pipe early.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             let message = format!("cannot write to standard output: {error}");
-            Err(CommandError::new(Code::Failed, message).reported())
+            Err(CommandError::new(Code::Failed, message).without_json())
         }
         _ => Ok(()),
     }
 }
 
-pub(super) fn result(kind: CallKind, result: &Value, json: bool) -> Result<(), CommandError> {
+pub(super) fn print_result(kind: CallKind, result: &Value, json: bool) -> Result<(), CommandError> {
     if json {
         return print_json(result);
     }
     let blocks = match kind {
-        CallKind::Tool => tool(result),
-        CallKind::Prompt => prompt(result),
-        CallKind::Resource => contents(result),
+        CallKind::Tool => tool_blocks(result),
+        CallKind::Prompt => prompt_blocks(result),
+        CallKind::Resource => resource_blocks(result),
     };
     for block in blocks {
         match block {
-            OutputBlock::Text(text) => print_text(&text)?,
+            OutputBlock::ServerText(text) => print_text(&text)?,
             OutputBlock::Json(value) => print_value(value)?,
-            OutputBlock::Own(text) => print(&text)?,
+            OutputBlock::ProgramText(text) => print(&text)?,
         }
     }
     Ok(())
@@ -133,10 +133,10 @@ pub(super) fn is_error(result: &Value) -> bool {
     result.get("isError").and_then(Value::as_bool) == Some(true)
 }
 
-fn tool(result: &Value) -> Vec<OutputBlock<'_>> {
+fn tool_blocks(result: &Value) -> Vec<OutputBlock<'_>> {
     let blocks = result.get("content").and_then(Value::as_array);
     let blocks = blocks.map(Vec::as_slice).unwrap_or_default();
-    let mut output: Vec<OutputBlock<'_>> = blocks.iter().map(block).collect();
+    let mut output: Vec<OutputBlock<'_>> = blocks.iter().map(content_block).collect();
     let has_text = blocks.iter().any(|block| block["type"] == "text");
     if let Some(structured) = result.get("structuredContent").filter(|_| !has_text) {
         output.push(OutputBlock::Json(structured));
@@ -144,86 +144,83 @@ fn tool(result: &Value) -> Vec<OutputBlock<'_>> {
     output
 }
 
-fn prompt(result: &Value) -> Vec<OutputBlock<'_>> {
+fn prompt_blocks(result: &Value) -> Vec<OutputBlock<'_>> {
     let mut output = Vec::new();
     if let Some(description) = result.get("description").and_then(Value::as_str) {
         let description = one_line(description);
-        output.push(OutputBlock::Own(format!("{DIM}{description}{DIM:#}")));
+        output.push(OutputBlock::ProgramText(format!(
+            "{DIM}{description}{DIM:#}"
+        )));
     }
     let messages = result.get("messages").and_then(Value::as_array);
     for message in messages.into_iter().flatten() {
         let role = one_line(message["role"].as_str().unwrap_or("(no role)"));
-        output.push(OutputBlock::Own(format!("{BOLD}{role}:{BOLD:#}")));
-        output.push(block(&message["content"]));
+        output.push(OutputBlock::ProgramText(format!("{BOLD}{role}:{BOLD:#}")));
+        output.push(content_block(&message["content"]));
     }
     output
 }
 
-fn contents(result: &Value) -> Vec<OutputBlock<'_>> {
+fn resource_blocks(result: &Value) -> Vec<OutputBlock<'_>> {
     let parts = result.get("contents").and_then(Value::as_array);
     let parts = parts.into_iter().flatten();
     parts
         .map(|part| match ResourceContents::deserialize(part) {
-            Ok(contents) => resource(contents),
+            Ok(contents) => resource_block(contents),
             Err(_) => OutputBlock::Json(part),
         })
         .collect()
 }
 
-fn block(block: &Value) -> OutputBlock<'_> {
+fn content_block(block: &Value) -> OutputBlock<'_> {
     match Content::deserialize(block) {
-        Ok(Content::Text { text, .. }) => verbatim(text),
+        Ok(Content::Text { text, .. }) => text_block(text),
         Ok(Content::Image {
             data, mime_type, ..
-        }) => bytes("image", Some(&mime_type), &data),
+        }) => binary_block("image", Some(&mime_type), &data),
         Ok(Content::Audio {
             data, mime_type, ..
-        }) => bytes("audio", Some(&mime_type), &data),
+        }) => binary_block("audio", Some(&mime_type), &data),
         Ok(Content::ResourceLink(link)) => {
             let (uri, name) = (one_line(&link.uri), one_line(&link.name));
-            OutputBlock::Own(format!("{DIM}[resource{DIM:#} {uri}{DIM}, {name}]{DIM:#}"))
+            OutputBlock::ProgramText(format!("{DIM}[resource{DIM:#} {uri}{DIM}, {name}]{DIM:#}"))
         }
         Ok(Content::Resource {
             resource: contents, ..
-        }) => resource(contents),
+        }) => resource_block(contents),
         // A newer type, or a malformed block.
         Err(_) => OutputBlock::Json(block),
     }
 }
 
-fn resource(contents: ResourceContents) -> OutputBlock<'static> {
+fn resource_block(contents: ResourceContents) -> OutputBlock<'static> {
     match contents {
-        ResourceContents::Text { text, .. } => verbatim(text),
+        ResourceContents::Text { text, .. } => text_block(text),
         ResourceContents::Blob {
             uri,
             mime_type,
             blob,
             ..
-        } => bytes(&uri, mime_type.as_deref(), &blob),
+        } => binary_block(&uri, mime_type.as_deref(), &blob),
     }
 }
 
-/// Text without its final line end, which printing adds.
-fn verbatim(mut text: String) -> OutputBlock<'static> {
+/// A block of text without its final line end, which printing adds.
+fn text_block(mut text: String) -> OutputBlock<'static> {
     if text.ends_with('\n') {
         text.pop();
     }
-    OutputBlock::Text(text)
+    OutputBlock::ServerText(text)
 }
 
-fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> OutputBlock<'static> {
+fn binary_block(what: &str, mime_type: Option<&str>, base64: &str) -> OutputBlock<'static> {
     let mime_type = mime_type.unwrap_or("application/octet-stream");
     let padding = base64.bytes().rev().take_while(|byte| *byte == b'=');
     let size = (base64.len() / 4 * 3).saturating_sub(padding.count());
     let (what, mime_type) = (one_line(what), one_line(mime_type));
-    OutputBlock::Own(format!(
+    OutputBlock::ProgramText(format!(
         "{DIM}[{what}, {mime_type}, {size} bytes; use --json to get it]{DIM:#}"
     ))
-}
-
-/// The whole value with colours. Further lines are indented by `indent` columns.
-pub(super) fn pretty(value: &Value, indent: usize) -> String {
-    json::format(value, Fold::NOTHING, indent)
 }
 
 #[cfg(test)]
@@ -235,7 +232,7 @@ mod tests {
     fn escaped_json_has_no_control_characters_and_the_same_value() {
         let value = json!({"a\u{9b}": "b\u{202e}c\u{e0001}\u{7f}ä"});
         let text = serde_json::to_string(&value).expect("JSON");
-        let shown = escaped(&text);
+        let shown = escape_hidden(&text);
         assert_eq!(shown, r#"{"a\u009b":"b\u202ec\udb40\udc01\u007fä"}"#);
         let read: Value = serde_json::from_str(&shown).expect("JSON");
         assert_eq!(read, value);
@@ -243,9 +240,11 @@ mod tests {
 
     fn plain(blocks: &[OutputBlock<'_>]) -> String {
         let lines = blocks.iter().map(|block| match block {
-            OutputBlock::Text(text) => text.clone(),
-            OutputBlock::Json(value) => anstream::adapter::strip_str(&pretty(value, 0)).to_string(),
-            OutputBlock::Own(text) => anstream::adapter::strip_str(text).to_string(),
+            OutputBlock::ServerText(text) => text.clone(),
+            OutputBlock::Json(value) => {
+                anstream::adapter::strip_str(&json::format(value, Fold::NOTHING, 0)).to_string()
+            }
+            OutputBlock::ProgramText(text) => anstream::adapter::strip_str(text).to_string(),
         });
         lines.collect::<Vec<_>>().join("\n")
     }
@@ -262,7 +261,7 @@ mod tests {
             {"type": "hologram", "data": 1},
         ], "structuredContent": {"never": "ignored next to text"}});
         assert_eq!(
-            plain(&tool(&result)),
+            plain(&tool_blocks(&result)),
             "two\nlines\n\
              [image, image/png, 3 bytes; use --json to get it]\n\
              [audio, audio/wav, 2 bytes; use --json to get it]\n\
@@ -276,7 +275,7 @@ mod tests {
     #[test]
     fn structured_content_is_printed_if_there_is_no_text() {
         let result = json!({"content": [], "structuredContent": {"degrees": 21.5}});
-        assert_eq!(plain(&tool(&result)), r#"{"degrees": 21.5}"#);
+        assert_eq!(plain(&tool_blocks(&result)), r#"{"degrees": 21.5}"#);
     }
 
     #[test]
@@ -286,10 +285,10 @@ mod tests {
             {"role": "assistant", "content": {"type": "text", "text": "Hi"}},
         ]});
         assert_eq!(
-            plain(&prompt(&result)),
+            plain(&prompt_blocks(&result)),
             "Greets\nuser:\nHello\nassistant:\nHi"
         );
         let result = json!({"contents": [{"uri": "file:///a", "text": "a\n"}]});
-        assert_eq!(plain(&contents(&result)), "a");
+        assert_eq!(plain(&resource_blocks(&result)), "a");
     }
 }

@@ -43,9 +43,9 @@ impl PresetAnswers {
         let mut by_key: BTreeMap<String, AnswerQueue> = BTreeMap::new();
         let mut all = answers
             .iter()
-            .map(|text| pair(text))
+            .map(|text| parse_answer(text))
             .collect::<Result<Vec<_>, _>>()?;
-        all.extend(file.map(from_file).transpose()?.unwrap_or_default());
+        all.extend(file.map(read_file).transpose()?.unwrap_or_default());
         for (key, value) in all {
             by_key.entry(key).or_default().unused.push_back(value);
         }
@@ -103,7 +103,7 @@ impl PresetAnswers {
     }
 }
 
-fn pair(text: &str) -> Result<(String, Value), CommandError> {
+fn parse_answer(text: &str) -> Result<(String, Value), CommandError> {
     let Some((key, value)) = text.split_once('=').filter(|(key, _)| !key.is_empty()) else {
         return Err(CommandError::usage(format!(
             "invalid --answer {text:?}: expected KEY=JSON"
@@ -125,7 +125,7 @@ fn pair(text: &str) -> Result<(String, Value), CommandError> {
     Ok((key.to_owned(), answer))
 }
 
-fn from_file(file: &Path) -> Result<Map<String, Value>, CommandError> {
+fn read_file(file: &Path) -> Result<Map<String, Value>, CommandError> {
     let file_name = file.display();
     let invalid =
         |why: String| CommandError::usage(format!("invalid --answers {file_name}: {why}"));
@@ -143,7 +143,7 @@ fn from_file(file: &Path) -> Result<Map<String, Value>, CommandError> {
 fn to_form(form: &Form, value: Value) -> Result<AskAnswer, PresetError> {
     let has_field = |name: &str| form.fields().iter().any(|field| field.name() == name);
     match value {
-        Value::String(word) => by_word(&word),
+        Value::String(word) => from_word(&word),
         value if value.get("action").is_some() && !has_field("action") => {
             Ok(AskAnswer::read(AskKind::Form, &value)?)
         }
@@ -153,12 +153,12 @@ fn to_form(form: &Form, value: Value) -> Result<AskAnswer, PresetError> {
 
 fn to_url(value: &Value) -> Result<AskAnswer, PresetError> {
     match value {
-        Value::String(word) => by_word(word),
+        Value::String(word) => from_word(word),
         value => Ok(AskAnswer::read(AskKind::Url, value)?),
     }
 }
 
-fn by_word(word: &str) -> Result<AskAnswer, PresetError> {
+fn from_word(word: &str) -> Result<AskAnswer, PresetError> {
     match word {
         "accept" => Ok(AskAnswer::visited()),
         "decline" => Ok(AskAnswer::Decline),
@@ -242,7 +242,7 @@ mod tests {
             ("key={name: Ada}", "neither JSON"),
             ("key=", "neither JSON"),
         ] {
-            let error = pair(bad).expect_err(bad);
+            let error = parse_answer(bad).expect_err(bad);
             assert!(error.message.contains(part), "{bad}: {}", error.message);
         }
     }

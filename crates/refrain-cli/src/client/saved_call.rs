@@ -30,7 +30,7 @@ impl SavedCall {
                 file: file.to_owned(),
                 locked: Mutex::default(),
             }),
-            Ok(true) => Err(exists(file)),
+            Ok(true) => Err(already_exists(file)),
             Err(error) => {
                 let message = format!("cannot access {}: {error}", file.display());
                 Err(CommandError::usage(message))
@@ -67,7 +67,7 @@ impl SavedCall {
         }
         let text = read_to_string(&locked).map_err(unreadable)?;
         let pending = serde_json::from_str(&text).map_err(|error| {
-            let message = match is_other_json(&text) {
+            let message = match is_other_file(&text) {
                 true => format!("{name} is not a saved call"),
                 false => format!("invalid saved call {name}: {error}"),
             };
@@ -85,17 +85,17 @@ impl SavedCall {
     }
 
     pub(super) fn begin(&self, pending: &PendingCall) -> Result<(), CommandError> {
-        self.keep_locked(secret_file::create(&self.file, &bytes(pending)?))
+        self.keep_locked(secret_file::create(&self.file, &serialize(pending)?))
     }
 
     pub(super) fn replace(&self, pending: &PendingCall) -> Result<(), CommandError> {
-        self.keep_locked(secret_file::replace(&self.file, &bytes(pending)?))
+        self.keep_locked(secret_file::replace(&self.file, &serialize(pending)?))
     }
 
     /// Keeps the new file locked, and releases the old one.
     fn keep_locked(&self, written: std::io::Result<File>) -> Result<(), CommandError> {
         let written = written.map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => exists(&self.file),
+            ErrorKind::AlreadyExists => already_exists(&self.file),
             _ => CommandError::usage(format!(
                 "cannot write saved call {}: {error}",
                 self.file.display()
@@ -117,19 +117,22 @@ impl SavedCall {
     }
 }
 
-fn bytes(pending: &PendingCall) -> Result<Vec<u8>, CommandError> {
+fn serialize(pending: &PendingCall) -> Result<Vec<u8>, CommandError> {
     let mut bytes = serde_json::to_vec_pretty(pending)
         .map_err(|error| CommandError::usage(format!("cannot serialize the call: {error}")))?;
     bytes.push(b'\n');
     Ok(bytes)
 }
 
-/// Whether the text is JSON without the `format` member of a saved call.
-fn is_other_json(text: &str) -> bool {
-    serde_json::from_str::<Value>(text).is_ok_and(|value| value.get("format").is_none())
+/// Whether the text is not even a damaged saved call: no JSON object, or one without the member `format`.
+fn is_other_file(text: &str) -> bool {
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) => value.get("format").is_none(),
+        Err(_) => !text.trim_start().starts_with('{'),
+    }
 }
 
-fn exists(file: &Path) -> CommandError {
+fn already_exists(file: &Path) -> CommandError {
     let file = file.display();
     CommandError::usage(format!("{file} already exists")).hint(format!(
         "choose another name, or continue the call in it with `refrain resume {file}`"

@@ -122,11 +122,9 @@ fn print_task(task: &Task, json: bool) -> Result<Code, CommandError> {
     let style = colour(&task.status);
     let status = format!("{style}{}{style:#}", task.status.as_str());
     let mut lines = vec![("id", one_line(&task.id)), ("status", status)];
-    lines.extend(
-        task.message
-            .iter()
-            .map(|message| ("message", one_line(message))),
-    );
+    if let Some(message) = &task.message {
+        lines.push(("message", one_line(message)));
+    }
     lines.push(("created", one_line(&task.created_at)));
     lines.push(("updated", one_line(&task.updated_at)));
     let lifetime = |ttl: Duration| format!("{} s after creation", ttl.as_secs());
@@ -142,11 +140,12 @@ fn print_task(task: &Task, json: bool) -> Result<Code, CommandError> {
     }
     if let TaskStatus::Completed(result) = &task.status {
         print("")?;
-        output::result(kind(result), result, false)?;
+        output::print_result(kind(result), result, false)?;
     }
     Ok(Code::Success)
 }
 
+/// The kind of call that a result belongs to; a task does not name it.
 fn kind(result: &Value) -> CallKind {
     if result.get("messages").is_some() {
         CallKind::Prompt

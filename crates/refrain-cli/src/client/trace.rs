@@ -1,9 +1,9 @@
 //! `--trace`: prints every message to standard error.
 //!
-//! Credentials are not part of messages. The state of a server is shortened.
+//! Credentials are not part of messages. Long texts, such as the request state, are shortened.
 
 use super::json::{self, Fold};
-use super::sanitize::{harmless, one_line, shortened};
+use super::sanitize::{one_line, sanitize, truncated};
 use super::stderr;
 use crate::style::DIM;
 use anstyle::{AnsiColor, Style};
@@ -72,7 +72,7 @@ impl WireTrace {
                 };
                 json::format(message, fold, INDENT)
             }
-            None => harmless(shortened(text, MAX_INVALID).0),
+            None => sanitize(truncated(text, MAX_INVALID).0),
         };
         stderr::print(&format!(
             "{style}{arrow}{style:#} {DIM}{round:<9}{DIM:#}{style}{status}{}{style:#}\n{:INDENT$}{shown}",

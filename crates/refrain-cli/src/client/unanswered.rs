@@ -71,7 +71,7 @@ impl MissingAnswer {
         match &self.ask {
             IncomingAsk::Form(ask) => {
                 add(&ask.message);
-                lines.extend(fields(&ask.form));
+                lines.extend(field_lines(&ask.form));
             }
             IncomingAsk::Url(ask) => {
                 add(&ask.message);
@@ -108,7 +108,7 @@ pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", one_line(word).replace('\'', r"'\''"))
 }
 
-fn fields(form: &Form) -> Vec<String> {
+fn field_lines(form: &Form) -> Vec<String> {
     let fields = form.fields();
     let width = fields.iter().map(|field| field.name().chars().count());
     let width = width.max().unwrap_or_default().min(COLUMN_MAX);
@@ -121,19 +121,19 @@ fn fields(form: &Form) -> Vec<String> {
         let about = about.map_or(String::new(), |about| {
             format!("  {DIM}{}{DIM:#}", one_line(about))
         });
-        let kind = one_line(&kind(field));
+        let kind = one_line(&describe_field(field));
         format!("    {BOLD}{name:<width$}{BOLD:#}  {kind}{about}")
     };
     fields.iter().map(line).collect()
 }
 
-fn kind(field: &Field) -> String {
+fn describe_field(field: &Field) -> String {
     let mut words = Vec::new();
     match field.kind() {
         FieldKind::String { format: None, .. } => words.push("text".to_owned()),
         FieldKind::Boolean { .. } => words.push("true or false".to_owned()),
-        FieldKind::One { choices, .. } => words.push(format!("one of {}", values(choices))),
-        FieldKind::Many { choices, .. } => words.push(format!("any of {}", values(choices))),
+        FieldKind::One { choices, .. } => words.push(format!("one of {}", join_choices(choices))),
+        FieldKind::Many { choices, .. } => words.push(format!("any of {}", join_choices(choices))),
         FieldKind::String { .. } | FieldKind::Number { .. } => {}
     }
     words.extend(expectations(field));
@@ -145,7 +145,7 @@ fn kind(field: &Field) -> String {
     words.join(", ")
 }
 
-fn values(choices: &[Choice]) -> String {
+fn join_choices(choices: &[Choice]) -> String {
     let value = |choice: &Choice| match (choice.value(), choice.label()) {
         (value, label) if value == label => json!(value).to_string(),
         (value, label) => format!("{} ({label})", json!(value)),

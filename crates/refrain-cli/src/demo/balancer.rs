@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 const BODY_MAX: usize = 4 * 1024 * 1024;
-const FORWARD_TIME: Duration = Duration::from_secs(30);
+const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,7 +33,7 @@ pub(super) struct RecordedExchange {
     pub(super) method: String,
     /// The `refrain-round` header of the response.
     #[serde(skip)]
-    pub(super) explained: Option<String>,
+    pub(super) round_header: Option<String>,
     #[serde(skip)]
     pub(super) status: u16,
     #[serde(skip)]
@@ -56,7 +56,8 @@ pub(super) struct DemoBalancer {
 #[derive(Default)]
 struct BalancerState {
     members: Vec<(&'static str, SocketAddr)>,
-    turn: usize,
+    /// The index of the member that gets the next request.
+    next: usize,
     exchanges: Vec<RecordedExchange>,
 }
 
@@ -74,15 +75,16 @@ impl DemoBalancer {
     }
 
     /// Forwards requests to these instances from now on, starting with the first one.
-    pub(super) fn hand_to(&self, members: Vec<(&'static str, SocketAddr)>) {
+    pub(super) fn forward_to(&self, members: Vec<(&'static str, SocketAddr)>) {
         let mut state = self.state.lock();
-        (state.members, state.turn) = (members, 0);
+        (state.members, state.next) = (members, 0);
     }
 
-    pub(super) fn turn_to(&self, name: &str) {
+    /// Gives the next request to this instance.
+    pub(super) fn set_next(&self, name: &str) {
         let mut state = self.state.lock();
-        if let Some(turn) = state.members.iter().position(|member| member.0 == name) {
-            state.turn = turn;
+        if let Some(next) = state.members.iter().position(|member| member.0 == name) {
+            state.next = next;
         }
     }
 
@@ -115,9 +117,9 @@ impl DemoBalancer {
 
     /// Forwards a request to the next instance that accepts the connection.
     async fn forward(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, AppError> {
-        let (parts, body) = buffered(request.into_parts(), |parts| &mut parts.headers).await?;
+        let (parts, body) = read_whole(request.into_parts(), |parts| &mut parts.headers).await?;
         let mut passed_over = Vec::new();
-        while let Some((instance, address)) = self.take_turn(passed_over.len()) {
+        while let Some((instance, address)) = self.take_next(passed_over.len()) {
             let Ok(stream) = TcpStream::connect(address).await else {
                 passed_over.push(instance);
                 continue;
@@ -126,12 +128,12 @@ impl DemoBalancer {
                 |headers: &HeaderMap, name| Some(headers.get(name)?.to_str().ok()?.to_owned());
             let method = header(&parts.headers, "mcp-method").unwrap_or_default();
             let request = Request::from_parts(parts, Full::new(body));
-            let response = tokio::time::timeout(FORWARD_TIME, send(stream, request)).await??;
+            let response = tokio::time::timeout(FORWARD_TIMEOUT, send(stream, request)).await??;
             self.state.lock().exchanges.push(RecordedExchange {
                 instance,
                 passed_over,
                 method,
-                explained: header(response.headers(), "refrain-round"),
+                round_header: header(response.headers(), "refrain-round"),
                 status: response.status().as_u16(),
                 body: response.body().clone(),
             });
@@ -145,11 +147,11 @@ impl DemoBalancer {
     }
 
     /// The next instance, unless all were tried already.
-    fn take_turn(&self, tried: usize) -> Option<(&'static str, SocketAddr)> {
+    fn take_next(&self, tried: usize) -> Option<(&'static str, SocketAddr)> {
         let mut state = self.state.lock();
         let members = state.members.len();
-        let member = *state.members.get(state.turn).filter(|_| tried < members)?;
-        state.turn = (state.turn + 1) % members;
+        let member = *state.members.get(state.next).filter(|_| tried < members)?;
+        state.next = (state.next + 1) % members;
         Some(member)
     }
 }
@@ -161,12 +163,12 @@ async fn send(
     let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     let response = sender.send_request(request).await?.into_parts();
-    let (parts, body) = buffered(response, |parts| &mut parts.headers).await?;
+    let (parts, body) = read_whole(response, |parts| &mut parts.headers).await?;
     Ok(Response::from_parts(parts, body))
 }
 
 /// Reads a whole message, and removes the headers of the connection.
-async fn buffered<P>(
+async fn read_whole<P>(
     (mut parts, body): (P, Incoming),
     headers: fn(&mut P) -> &mut HeaderMap,
 ) -> Result<(P, Bytes), AppError> {

@@ -11,7 +11,7 @@ use refrain_client::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Common clients give up after ten rounds.
+/// The demo stays within ten rounds, the limit of common clients.
 const ROUNDS_MAX: u32 = 10;
 
 /// The answers of a caller, by the key of the ask.
@@ -161,7 +161,7 @@ impl DemoDialogue {
             .map_or(0, str::len)
     }
 
-    /// The call without its state, as its first round again.
+    /// The same call without its state, to make its first round again.
     pub(super) fn restarted(mut self) -> Result<Self, AppError> {
         self.rounds = 0;
         self.tampered(|stored| drop(stored.remove("state")))
@@ -345,7 +345,7 @@ impl RecordedExchange {
     /// Reads the `refrain-round` header, and checks it against the client's view.
     fn check(&self, number: u32, reply: &RoundReply) -> Result<Option<RoundCost>, AppError> {
         let instance = self.instance;
-        let Some(explained) = &self.explained else {
+        let Some(round_header) = &self.round_header else {
             return match reply {
                 RoundReply::Rejected { .. } => Ok(None),
                 _ => Err(
@@ -354,12 +354,12 @@ impl RecordedExchange {
             };
         };
         let field = |name: &str| {
-            let mut pairs = explained
+            let mut pairs = round_header
                 .split("; ")
                 .filter_map(|pair| pair.split_once('='));
             let pair = pairs.find(|(key, _)| *key == name);
             pair.map(|(_, value)| value).ok_or_else(|| {
-                format!("missing `{name}` in the refrain-round header {explained:?}")
+                format!("missing `{name}` in the refrain-round header {round_header:?}")
             })
         };
         let token = match reply {

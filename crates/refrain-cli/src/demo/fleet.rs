@@ -11,11 +11,11 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 
-const START_TIME: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The interval at which the log of an instance is read until it listens.
 const LOG_POLL: Duration = Duration::from_millis(5);
-const END_TIME: Duration = Duration::from_secs(5);
-/// The number of log lines that are printed of an instance after a failure.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many log lines of each instance are printed after a failure.
 const LOG_LINES: usize = 12;
 const LISTENING: &str = "refrain: listening on http://";
 
@@ -168,8 +168,8 @@ impl DemoInstance {
             if child.try_wait()?.is_some() {
                 break "ended before it listened".to_owned();
             }
-            if begun.elapsed() > START_TIME {
-                break format!("did not listen within {} seconds", START_TIME.as_secs());
+            if begun.elapsed() > START_TIMEOUT {
+                break format!("did not listen within {} seconds", START_TIMEOUT.as_secs());
             }
             tokio::time::sleep(LOG_POLL).await;
         };
@@ -187,7 +187,7 @@ impl DemoInstance {
 
     async fn end(mut self) -> Result<InstanceSpec, AppError> {
         let (name, process) = (self.spec.name, self.process);
-        tokio::time::timeout(END_TIME, self.child.kill())
+        tokio::time::timeout(KILL_TIMEOUT, self.child.kill())
             .await
             .map_err(|_| format!("instance {name} (process {process}) does not end"))?
             .map_err(|error| format!("cannot stop instance {name} (process {process}): {error}"))?;

@@ -51,7 +51,7 @@ impl World {
             instances: Vec::new(),
         };
         fleet.start(INSTANCES.map(spec)).await?;
-        balancer.hand_to(fleet.members(&INSTANCES)?);
+        balancer.forward_to(fleet.members(&INSTANCES)?);
         printer.fleet(&fleet.instances, &balancer)?;
         Ok(Self {
             alice: DemoCaller::connect("alice", &alice, &balancer).await?,
@@ -75,12 +75,12 @@ impl World {
         let mut missing = Vec::from(INSTANCES);
         missing.retain(|name| self.fleet.get(name).is_err());
         self.fleet.start(missing.into_iter().map(spec)).await?;
-        self.hand_to(&INSTANCES)
+        self.forward_to(&INSTANCES)
     }
 
     /// Makes the balancer forward requests to these instances, in this order.
-    pub(super) fn hand_to(&mut self, names: &[&'static str]) -> Result<(), AppError> {
-        self.balancer.hand_to(self.fleet.members(names)?);
+    pub(super) fn forward_to(&mut self, names: &[&'static str]) -> Result<(), AppError> {
+        self.balancer.forward_to(self.fleet.members(names)?);
         Ok(())
     }
 

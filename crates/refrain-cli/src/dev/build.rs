@@ -29,7 +29,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// All its source files, also those of path dependencies, but not those that build scripts generate.
+    /// The source files of the program and of its path dependencies, without generated files.
     pub(super) fn sources(&self) -> Vec<PathBuf> {
         // The program is target/debug/NAME.
         let target = self.path.ancestors().nth(2);
@@ -93,9 +93,15 @@ impl Build {
         let names: Vec<&str> = programs.iter().map(|(name, _)| name.as_str()).collect();
         match names[..] {
             [_] => {}
-            [] => return Err("this crate has no program".into()),
+            [] => {
+                let hint = "add src/main.rs, or choose a package with --package NAME";
+                return Err(with_hint("the package has no binary target", hint));
+            }
             _ => {
-                let message = format!("there are several programs: {}", names.join(", "));
+                let message = format!(
+                    "the package has several binary targets: {}",
+                    names.join(", ")
+                );
                 return Err(with_hint(message, "choose one with --bin NAME"));
             }
         }

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 
 /// How long a server may take to end before it is killed.
-const STOP_TIME: Duration = Duration::from_secs(3);
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a starting server is tried.
 const TRY_INTERVAL: Duration = Duration::from_millis(20);
 /// The store if the environment names none. A restarted server finds its tasks there.
@@ -24,12 +24,11 @@ const STORE: &str = "sqlite:refrain.db";
 pub(super) struct ServerSettings {
     address: SocketAddr,
     flags: Vec<OsString>,
-    /// A restarted server opens the tokens of the one before.
+    /// Shared, so that a restarted server can open the tokens of its predecessor.
     keys: String,
 }
 
-/// A running server.
-pub(super) struct Running(ProcessGroup);
+pub(super) struct RunningServer(ProcessGroup);
 
 impl ServerSettings {
     pub(super) fn new(address: SocketAddr, flags: &[OsString]) -> Self {
@@ -40,8 +39,8 @@ impl ServerSettings {
         }
     }
 
-    /// Starts a server, and waits until it accepts connections. None if it ended.
-    pub(super) async fn start(&self, program: &Path) -> Result<Option<Running>, AppError> {
+    /// Starts a server, and waits until it accepts connections. `None` if it exits before that.
+    pub(super) async fn start(&self, program: &Path) -> Result<Option<RunningServer>, AppError> {
         let address = self.address.to_string();
         let mut command = Command::new(program);
         command
@@ -75,11 +74,11 @@ impl ServerSettings {
             ));
             return Ok(None);
         }
-        Ok(Some(Running(process)))
+        Ok(Some(RunningServer(process)))
     }
 }
 
-impl Running {
+impl RunningServer {
     /// Waits until the server ends by itself.
     pub(super) async fn exited(&mut self) -> String {
         match self.0.wait().await {
@@ -91,7 +90,7 @@ impl Running {
     /// Stops the server; kills it if it takes too long.
     pub(super) async fn stop(mut self) {
         self.0.signal(Signal::TERM);
-        if tokio::time::timeout(STOP_TIME, self.0.wait())
+        if tokio::time::timeout(STOP_TIMEOUT, self.0.wait())
             .await
             .is_err()
         {

@@ -1,7 +1,7 @@
 //! The server that asks: its introduction, its quoted text, and menus.
 
 use super::console::{Console, InputPrompt, PromptError, PromptSource};
-use super::display_text::{StyledLine, clipped, harmless, one_line, width, wrapped};
+use super::display_text::{StyledLine, truncate, sanitize, one_line, width, wrapped};
 use crate::style::{BOLD, DIM};
 use anstyle::Style;
 use refrain_client::Asker;
@@ -23,26 +23,26 @@ pub(super) fn introduce(console: &mut dyn Console, asker: &Asker, what: &str) ->
         CallKind::Prompt => "prompt",
         CallKind::Resource => "resource",
     };
-    hanging(console, "The server at ", BOLD, &one_line(&asker.address))?;
+    say_hanging(console, "The server at ", BOLD, &one_line(&asker.address))?;
     if let Some(name) = &asker.server {
-        let name = clipped(&one_line(name), MAX_NAME);
-        hanging(console, "  which calls itself ", DIM, &name)?;
+        let name = truncate(&one_line(name), MAX_NAME);
+        say_hanging(console, "  which calls itself ", DIM, &name)?;
     }
     let before = format!("{what}, for the {kind} ");
-    let target = clipped(&one_line(&asker.target), MAX_NAME);
-    hanging(console, &before, BOLD, &format!("{target}:"))
+    let target = truncate(&one_line(&asker.target), MAX_NAME);
+    say_hanging(console, &before, BOLD, &format!("{target}:"))
 }
 
 pub(super) fn quote(console: &mut dyn Console, text: &str) -> io::Result<()> {
     let columns = available_columns(console, BAR);
-    for line in wrapped(&harmless(text), columns) {
+    for line in wrapped(&sanitize(text), columns) {
         console.say(&StyledLine::styled(DIM, BAR).then(Style::new(), line))?;
     }
     Ok(())
 }
 
 /// Prints a label and a text. Further lines are indented, so that they cannot pass for text of this program.
-pub(super) fn hanging(
+pub(super) fn say_hanging(
     console: &mut dyn Console,
     before: &str,
     style: Style,

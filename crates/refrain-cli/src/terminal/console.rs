@@ -99,8 +99,8 @@ pub(super) trait Console {
         start: Option<usize>,
     ) -> Result<usize, PromptError>;
 
-    /// Selects any number of choices, with those in `start` ticked.
-    fn tick(
+    /// Selects any number of choices, with those in `start` preselected.
+    fn choose_many(
         &mut self,
         prompt: &InputPrompt,
         choices: &[String],
@@ -109,7 +109,7 @@ pub(super) trait Console {
     ) -> Result<Vec<bool>, PromptError>;
 
     /// Reads a text, with `start` as its initial value.
-    fn write(
+    fn read_text(
         &mut self,
         prompt: &InputPrompt,
         start: &str,
@@ -129,7 +129,7 @@ pub(super) fn flush_input() -> io::Result<()> {
     Ok(tcflush(stdin(), QueueSelector::IFlush)?)
 }
 
-/// A flag that the answer to a prompt is no longer needed.
+/// A flag that is set when the answer to a prompt is no longer needed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Withdrawal(Arc<AtomicBool>);
 
@@ -146,7 +146,7 @@ impl Withdrawal {
     }
 }
 
-/// Opens the console of this process, and drops earlier input.
+/// Opens the console of this process, and discards earlier input.
 pub(super) fn open(withdrawn: Withdrawal) -> Result<Box<dyn Console>, PromptError> {
     let can_draw = match std::env::var_os("TERM") {
         Some(term) => term != "dumb" && !term.is_empty(),

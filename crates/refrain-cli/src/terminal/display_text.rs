@@ -12,7 +12,7 @@ const MAX_CHARACTERS: usize = 20_000;
 const TAB: &str = "    ";
 
 /// Sanitizes a server's text, which may have several lines.
-pub(super) fn harmless(text: &str) -> String {
+pub(super) fn sanitize(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
     let mut characters = text.chars();
     let first = characters.by_ref().take(MAX_CHARACTERS);
@@ -50,7 +50,7 @@ pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
             } else if !line.is_empty() {
                 line.push(' ');
             }
-            let mut pieces = broken(word, columns);
+            let mut pieces = split_at_width(word, columns);
             let last = pieces.pop().unwrap_or_default();
             lines.append(&mut pieces);
             line.push_str(&last);
@@ -61,7 +61,7 @@ pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
 }
 
 /// Splits a text into pieces of at most `columns`.
-pub(super) fn broken(text: &str, columns: usize) -> Vec<String> {
+pub(super) fn split_at_width(text: &str, columns: usize) -> Vec<String> {
     let mut pieces = vec![String::new()];
     let mut used = 0;
     for c in text.chars() {
@@ -79,11 +79,11 @@ pub(super) fn broken(text: &str, columns: usize) -> Vec<String> {
 }
 
 /// Cuts a text that is wider than `columns`, and adds an ellipsis.
-pub(super) fn clipped(text: &str, columns: usize) -> String {
+pub(super) fn truncate(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
     }
-    let mut cut = broken(text, columns.saturating_sub(1)).swap_remove(0);
+    let mut cut = split_at_width(text, columns.saturating_sub(1)).swap_remove(0);
     cut.push('…');
     cut
 }
@@ -130,21 +130,21 @@ mod tests {
     fn control_characters_are_replaced() {
         let hostile = "a\x1b[2J\x1b]0;title\x07b\rc\x08d\u{9b}31me\u{202e}f\u{200b}g\u{feff}h\x7f";
         assert_eq!(
-            harmless(hostile),
+            sanitize(hostile),
             "a␛[2J␛]0;title␇b␍c␈d\\u{9b}31me\\u{202e}f\\u{200b}g\\u{feff}h␡"
         );
         for c in (0..=0x10_ffff).filter_map(char::from_u32) {
             let shown = one_line(&c.to_string());
             assert!(!shown.contains(char::is_control), "{c:?}");
-            assert!(c == '\n' || harmless(&c.to_string()).trim() == shown.trim() || c == '\t');
+            assert!(c == '\n' || sanitize(&c.to_string()).trim() == shown.trim() || c == '\t');
         }
         assert_eq!(one_line("a\r\n\tb"), "a␍␊␉b");
-        assert_eq!(harmless("a\r\n\tb"), "a\n    b");
+        assert_eq!(sanitize("a\r\n\tb"), "a\n    b");
     }
 
     #[test]
     fn very_long_text_is_cut_with_a_note() {
-        let flood = harmless(&"x\n".repeat(MAX_CHARACTERS));
+        let flood = sanitize(&"x\n".repeat(MAX_CHARACTERS));
         assert!(flood.ends_with("[20000 more characters are not shown]"));
         assert!(flood.len() < 2 * MAX_CHARACTERS);
     }
@@ -160,9 +160,9 @@ mod tests {
         }
         assert_eq!(wrapped("one two  three", 9), ["one two ", "three"]);
         assert_eq!(wrapped("", 9), [""]);
-        assert_eq!(clipped("日本語", 5), "日本…");
-        assert_eq!(clipped("日本語", 6), "日本語");
-        assert_eq!(clipped("日本語", 4), "日…");
+        assert_eq!(truncate("日本語", 5), "日本…");
+        assert_eq!(truncate("日本語", 6), "日本語");
+        assert_eq!(truncate("日本語", 4), "日…");
     }
 
     #[test]

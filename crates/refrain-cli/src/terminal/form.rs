@@ -1,8 +1,8 @@
 //! The dialog for a form: field by field, and a review before it is sent.
 
-use super::asker::{CHANGE, SEND, decide, hanging, introduce, prompt, quote};
+use super::asker::{CHANGE, SEND, decide, say_hanging, introduce, prompt, quote};
 use super::console::{Console, InputPrompt, InvalidInput, PromptError, PromptSource};
-use super::display_text::{StyledLine, clipped, one_line, width};
+use super::display_text::{StyledLine, truncate, one_line, width};
 use crate::exact_number::check_exact;
 use crate::style::{BOLD, DIM, VALUE};
 use anstyle::Style;
@@ -26,11 +26,11 @@ pub(super) fn ask(
 ) -> Result<Map<String, Value>, PromptError> {
     introduce(console, &ask.asker, "asks you to fill in a form")?;
     quote(console, &ask.message)?;
-    fill_all(console, &(&ask.asker).into(), &ask.form)
+    ask_fields(console, &(&ask.asker).into(), &ask.form)
 }
 
 /// Asks for all fields, and whether to send them.
-pub(super) fn fill_all(
+pub(super) fn ask_fields(
     console: &mut dyn Console,
     source: &PromptSource,
     form: &Form,
@@ -39,12 +39,12 @@ pub(super) fn fill_all(
     let mut values = Vec::with_capacity(fields.len());
     for field in fields {
         let start = field.default_json().unwrap_or_default();
-        let value = fill(console, source, field, &start)?;
+        let value = ask_field(console, source, field, &start)?;
         // A single field is shown in the review.
         if fields.len() > 1 {
             let (style, text) = display(field, &value);
-            let label = clipped(&one_line(field.label()), MAX_LABEL);
-            hanging(console, &format!("  {label}: "), style, &text)?;
+            let label = truncate(&one_line(field.label()), MAX_LABEL);
+            say_hanging(console, &format!("  {label}: "), style, &text)?;
         }
         values.push(value);
     }
@@ -64,19 +64,19 @@ fn review(
     values: &mut [Value],
 ) -> Result<bool, PromptError> {
     console.say(&StyledLine::default())?;
-    hanging(console, "This would be sent to ", BOLD, source.address())?;
+    say_hanging(console, "This would be sent to ", BOLD, source.address())?;
     if fields.is_empty() {
         console.say(&StyledLine::styled(DIM, "  (a form without fields)"))?;
     }
     let labels: Vec<String> = fields
         .iter()
-        .map(|f| clipped(&one_line(f.label()), MAX_LABEL))
+        .map(|f| truncate(&one_line(f.label()), MAX_LABEL))
         .collect();
     let widest = labels.iter().map(|label| width(label)).max().unwrap_or(0);
     for ((field, value), label) in fields.iter().zip(&*values).zip(&labels) {
         let space = " ".repeat(widest - width(label) + 2);
         let (style, text) = display(field, value);
-        hanging(console, &format!("  {label}{space}"), style, &text)?;
+        say_hanging(console, &format!("  {label}{space}"), style, &text)?;
     }
     let choices: &[&str] = match fields {
         [] => &[SEND],
@@ -92,12 +92,12 @@ fn review(
         [_] => 0,
         _ => console.choose(&which, &labels, Some(0))?,
     };
-    values[at] = fill(console, source, &fields[at], &values[at])?;
+    values[at] = ask_field(console, source, &fields[at], &values[at])?;
     Ok(false)
 }
 
 /// Asks for one field. Null means that it is left out.
-fn fill(
+fn ask_field(
     console: &mut dyn Console,
     source: &PromptSource,
     field: &Field,
@@ -123,15 +123,15 @@ fn fill(
                 TYPED_EMPTY => Ok("".into()),
                 text => Ok(text.into()),
             };
-            write(console, &prompt, field, start, &read)
+            ask_text(console, &prompt, field, start, &read)
         }
         FieldKind::Number { integer, .. } => {
             let start = match start {
                 Value::Number(number) => number.to_string(),
                 _ => String::new(),
             };
-            let read = |text: &str| number(text, *integer);
-            write(console, &prompt, field, &start, &read)
+            let read = |text: &str| parse_number(text, *integer);
+            ask_text(console, &prompt, field, &start, &read)
         }
         FieldKind::Boolean { .. } => {
             let choices = [(true, "Yes"), (false, "No")];
@@ -142,19 +142,19 @@ fn fill(
             } else {
                 start
             };
-            choose(console, &prompt, field, choices.clone(), start)
+            ask_choice(console, &prompt, field, choices.clone(), start)
         }
         FieldKind::One { choices, .. } => {
             let choices = choices
                 .iter()
                 .map(|choice| (choice.value().into(), label(choice)));
-            choose(console, &prompt, field, choices, start)
+            ask_choice(console, &prompt, field, choices, start)
         }
-        FieldKind::Many { choices, .. } => tick(console, &prompt, field, choices, start),
+        FieldKind::Many { choices, .. } => ask_choices(console, &prompt, field, choices, start),
     }
 }
 
-fn write(
+fn ask_text(
     console: &mut dyn Console,
     prompt: &InputPrompt,
     field: &Field,
@@ -166,12 +166,12 @@ fn write(
         text => read(text),
     };
     let validate = |text: &str| Ok(field.check(&value(text)?)?);
-    let text = console.write(prompt, start, &validate)?;
+    let text = console.read_text(prompt, start, &validate)?;
     // Validation has parsed it already.
     Ok(value(&text).unwrap_or_default())
 }
 
-fn choose(
+fn ask_choice(
     console: &mut dyn Console,
     prompt: &InputPrompt,
     field: &Field,
@@ -186,7 +186,7 @@ fn choose(
     Ok(values.swap_remove(at))
 }
 
-fn tick(
+fn ask_choices(
     console: &mut dyn Console,
     prompt: &InputPrompt,
     field: &Field,
@@ -210,11 +210,11 @@ fn tick(
     };
     let ticked: Vec<bool> = choices.iter().map(is_preset).collect();
     let labels: Vec<String> = choices.iter().map(label).collect();
-    let ticked = console.tick(prompt, &labels, &ticked, &validate)?;
+    let ticked = console.choose_many(prompt, &labels, &ticked, &validate)?;
     Ok(value(&ticked))
 }
 
-fn number(text: &str, integer: bool) -> Result<Value, InvalidInput> {
+fn parse_number(text: &str, integer: bool) -> Result<Value, InvalidInput> {
     let number = text.trim().parse::<Number>().map_err(|_| match integer {
         true => InvalidInput::NotWhole,
         false => InvalidInput::NotANumber,

@@ -10,7 +10,7 @@ use super::console::{
     Console, InputPrompt, POLL, PromptError, PromptSource, Validate, Withdrawal, check_boxes,
     flush_input,
 };
-use super::display_text::{StyledLine, clipped, wrapped};
+use super::display_text::{StyledLine, truncate, wrapped};
 use crate::style::{BOLD, DIM, INVALID, MARK};
 use anstream::{AutoStream, ColorChoice};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -22,11 +22,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// The maximum number of events that are dropped when a console is opened.
-const MAX_DROPPED: usize = 10_000;
+const MAX_DROPPED_EVENTS: usize = 10_000;
 
-const MAX_LABEL: usize = 3;
+const MAX_LABEL_LINES: usize = 3;
 
-const MAX_ASKER: usize = 3;
+const MAX_ADDRESS_LINES: usize = 3;
 
 pub(super) struct InteractiveConsole {
     frame: Frame,
@@ -71,7 +71,7 @@ impl InteractiveConsole {
         };
         flush_input()?;
         // Drop events that were read already, except for an interrupt.
-        for _ in 0..MAX_DROPPED {
+        for _ in 0..MAX_DROPPED_EVENTS {
             if !event::poll(Duration::ZERO)? {
                 break;
             }
@@ -98,21 +98,21 @@ impl InteractiveConsole {
         let (columns, rows) = Self::size();
         // A line that fills the last column may or may not wrap.
         let columns = columns.saturating_sub(1);
-        let mut lines = head(prompt, columns);
+        let mut lines = label_lines(prompt, columns);
         let mut foot: Vec<StyledLine> = error
             .map(|why| wrapped(why, columns.saturating_sub(4)))
             .unwrap_or_default()
             .into_iter()
             .map(|line| StyledLine::styled(INVALID, format!("  ! {line}")))
             .collect();
-        foot.extend(asked_by(prompt, columns));
+        foot.extend(address_lines(prompt, columns));
         let escape = match prompt.source {
             PromptSource::Server(_) => "esc: decline or cancel · ",
             PromptSource::Arguments(_) => "esc: back to the menu · ",
             PromptSource::Menu => "",
         };
         let help = format!("  {escape}{keys}");
-        foot.push(StyledLine::styled(DIM, clipped(&help, columns)));
+        foot.push(StyledLine::styled(DIM, truncate(&help, columns)));
         let room = rows.saturating_sub(lines.len() + foot.len()).max(1);
         let (body, cursor) = body(columns, room);
         let cursor = cursor.map(|(row, column)| (row + lines.len(), column));
@@ -121,11 +121,11 @@ impl InteractiveConsole {
         let drawn = self
             .frame
             .draw((columns + 1, rows), &lines, cursor, self.with_styles);
-        self.put(&drawn)
+        self.print(&drawn)
     }
 
     /// Writes everything at once, to avoid flicker.
-    fn put(&self, text: &str) -> io::Result<()> {
+    fn print(&self, text: &str) -> io::Result<()> {
         let mut out = stderr().lock();
         out.write_all(text.as_bytes())?;
         out.flush()
@@ -153,7 +153,7 @@ impl InteractiveConsole {
         loop {
             self.draw(prompt, keys, error, |columns, room| {
                 let line = |i: usize| {
-                    let text = clipped(&labels[i], columns.saturating_sub(4));
+                    let text = truncate(&labels[i], columns.saturating_sub(4));
                     if Some(i) == at {
                         StyledLine::styled(MARK, format!("  > {text}"))
                     } else {
@@ -161,7 +161,7 @@ impl InteractiveConsole {
                     }
                 };
                 (
-                    listed(labels.len(), at.unwrap_or_default(), room, line),
+                    list_lines(labels.len(), at.unwrap_or_default(), room, line),
                     None,
                 )
             })?;
@@ -171,7 +171,7 @@ impl InteractiveConsole {
         }
     }
 
-    /// The index of the selected choice; none if the escape key was pressed.
+    /// Lets the user select a choice. `None` if the escape key was pressed.
     fn select(
         &mut self,
         prompt: &InputPrompt,
@@ -221,9 +221,9 @@ impl Console for InteractiveConsole {
     fn say(&mut self, line: &StyledLine) -> io::Result<()> {
         if self.frame.is_drawn() {
             let erased = self.frame.erase(Self::size().0);
-            self.put(&erased)?;
+            self.print(&erased)?;
         }
-        self.put(&format!("{}\r\n", line.paint(self.with_styles)))
+        self.print(&format!("{}\r\n", line.paint(self.with_styles)))
     }
 
     fn choose(
@@ -241,7 +241,7 @@ impl Console for InteractiveConsole {
         }
     }
 
-    fn tick(
+    fn choose_many(
         &mut self,
         prompt: &InputPrompt,
         choices: &[String],
@@ -269,7 +269,7 @@ impl Console for InteractiveConsole {
         }
     }
 
-    fn write(
+    fn read_text(
         &mut self,
         prompt: &InputPrompt,
         start: &str,
@@ -313,11 +313,11 @@ impl Console for InteractiveConsole {
     }
 }
 
-fn head(prompt: &InputPrompt, columns: usize) -> Vec<StyledLine> {
+fn label_lines(prompt: &InputPrompt, columns: usize) -> Vec<StyledLine> {
     let label = wrapped(&prompt.label, columns.saturating_sub(2));
     let mut lines: Vec<StyledLine> = label
         .into_iter()
-        .take(MAX_LABEL)
+        .take(MAX_LABEL_LINES)
         .enumerate()
         .map(|(i, line)| {
             let mark = if i == 0 { "? " } else { "  " };
@@ -325,22 +325,22 @@ fn head(prompt: &InputPrompt, columns: usize) -> Vec<StyledLine> {
         })
         .collect();
     if !prompt.hint.is_empty() {
-        let hint = clipped(&prompt.hint, columns.saturating_sub(2));
+        let hint = truncate(&prompt.hint, columns.saturating_sub(2));
         lines.push(StyledLine::styled(DIM, format!("  {hint}")));
     }
     lines
 }
 
 /// The address of the server, shortened if it takes many lines.
-fn asked_by(prompt: &InputPrompt, columns: usize) -> Vec<StyledLine> {
+fn address_lines(prompt: &InputPrompt, columns: usize) -> Vec<StyledLine> {
     let PromptSource::Server(address) = &prompt.source else {
         return Vec::new();
     };
     let columns = columns.saturating_sub(4);
     let mut lines = wrapped(&format!("asked by {address}"), columns);
-    if lines.len() > MAX_ASKER {
-        let rest = lines.split_off(MAX_ASKER - 1).concat();
-        lines.push(clipped(&rest, columns));
+    if lines.len() > MAX_ADDRESS_LINES {
+        let rest = lines.split_off(MAX_ADDRESS_LINES - 1).concat();
+        lines.push(truncate(&rest, columns));
     }
     let line = |(i, line): (usize, String)| {
         let indent = if i == 0 { "  " } else { "    " };
@@ -349,8 +349,8 @@ fn asked_by(prompt: &InputPrompt, columns: usize) -> Vec<StyledLine> {
     lines.into_iter().enumerate().map(line).collect()
 }
 
-/// The visible part of a list, with a line about its position.
-fn listed(
+/// The lines of the visible part of a list, and a line with its position.
+fn list_lines(
     count: usize,
     at: usize,
     room: usize,
@@ -373,7 +373,7 @@ fn window(count: usize, at: usize, room: usize) -> Range<usize> {
     start..(start + room).min(count)
 }
 
-/// Reads an event; none if it is irrelevant.
+/// Reads an event; `None` if it is irrelevant.
 fn read() -> Result<Option<InputEvent>, PromptError> {
     Ok(match event::read()? {
         Event::Key(KeyEvent {

@@ -1,8 +1,8 @@
 //! The dialogs for sampling requests, roots, and unsupported asks.
 
-use super::asker::{CHANGE, SEND, decide, hanging, introduce, prompt, quote};
+use super::asker::{CHANGE, SEND, decide, introduce, prompt, quote, say_hanging};
 use super::console::{Console, InvalidInput, PromptError};
-use super::display_text::{StyledLine, harmless, one_line};
+use super::display_text::{StyledLine, one_line, sanitize};
 use crate::style::{BOLD, DIM, VALUE};
 use refrain_client::wire::{Content, Role, Root, SamplingAnswer, SamplingBlock, SamplingParams};
 use refrain_client::{RootsAsk, SamplingAsk, UnknownAsk};
@@ -25,7 +25,7 @@ pub(super) fn roots(
         _ => StyledLine::plain("  These directories would be sent:"),
     })?;
     for root in roots {
-        hanging(console, "    ", VALUE, &one_line(&root.uri))?;
+        say_hanging(console, "    ", VALUE, &one_line(&root.uri))?;
     }
     decide(console, &ask.asker, "Send them?", &[SEND], None).map(drop)
 }
@@ -66,10 +66,10 @@ pub(super) fn sampling(
     };
     let mut text = String::new();
     loop {
-        text = console.write(&write, &text, &validate)?;
+        text = console.read_text(&write, &text, &validate)?;
         console.say(&StyledLine::plain("This would be sent:"))?;
-        for line in harmless(&text).lines() {
-            hanging(console, "  ", VALUE, line)?;
+        for line in sanitize(&text).lines() {
+            say_hanging(console, "  ", VALUE, line)?;
         }
         if decide(console, &ask.asker, "Send it?", &[SEND, CHANGE], Some(0))? == 0 {
             return Ok(SamplingAnswer {
@@ -104,7 +104,7 @@ fn show(console: &mut dyn Console, params: &SamplingParams) -> Result<(), Prompt
         limits.push(format!("with the tools {}", names.join(", ")));
     }
     let limits = one_line(&limits.join(", "));
-    Ok(hanging(console, "  ", DIM, &format!("({limits})"))?)
+    Ok(say_hanging(console, "  ", DIM, &format!("({limits})"))?)
 }
 
 fn described(block: &SamplingBlock) -> String {

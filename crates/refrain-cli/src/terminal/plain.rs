@@ -111,7 +111,7 @@ impl Console for PlainConsole {
         })
     }
 
-    fn tick(
+    fn choose_many(
         &mut self,
         prompt: &InputPrompt,
         choices: &[String],
@@ -135,7 +135,7 @@ impl Console for PlainConsole {
         })
     }
 
-    fn write(
+    fn read_text(
         &mut self,
         prompt: &InputPrompt,
         start: &str,

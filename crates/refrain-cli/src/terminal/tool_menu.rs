@@ -1,6 +1,6 @@
 //! A menu of tools, and prompts for the arguments of one.
 
-use super::asker::{hanging, prompt};
+use super::asker::{say_hanging, prompt};
 use super::console::{Console, InvalidInput, PromptError, PromptSource};
 use super::display_text::one_line;
 use super::{Terminal, form};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use std::io;
 
 impl Terminal {
-    /// Lets the user choose a tool, and returns its index. None if the user left the menu.
+    /// Lets the user choose a tool, and returns its index. `None` if the user left the menu.
     pub(crate) async fn pick_tool(
         &self,
         tools: &[ToolInfo],
@@ -27,7 +27,7 @@ impl Terminal {
         unless_left(self.show(choose).await)
     }
 
-    /// Asks for the arguments of a tool. None if the user left a prompt.
+    /// Asks for the arguments of a tool. `None` if the user left a prompt.
     pub(crate) async fn ask_arguments(
         &self,
         address: &str,
@@ -37,9 +37,9 @@ impl Terminal {
         let name = one_line(&tool.name);
         let form = to_raw_value(&tool.input_schema).map(|schema| Form::parse(&schema));
         let ask = move |console: &mut dyn Console| {
-            hanging(console, "Arguments of ", BOLD, &name)?;
+            say_hanging(console, "Arguments of ", BOLD, &name)?;
             match form {
-                Ok(Ok(form)) => form::fill_all(console, &source, &form),
+                Ok(Ok(form)) => form::ask_fields(console, &source, &form),
                 // Nested values and lists are typed as JSON.
                 _ => json_object(console, source),
             }
@@ -71,7 +71,7 @@ fn json_object(
         Ok(_) => Ok(()),
         Err(error) => Err(InvalidInput::NotAnObject(error)),
     };
-    let text = console.write(&prompt, "{}", &validate)?;
+    let text = console.read_text(&prompt, "{}", &validate)?;
     // Validation has parsed it already.
     Ok(serde_json::from_str(&text).unwrap_or_default())
 }

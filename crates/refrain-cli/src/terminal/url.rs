@@ -1,8 +1,8 @@
 //! The dialog for a URL: shown in full, never fetched, and opened only with consent.
 
-use super::asker::{decide, hanging, introduce, quote};
+use super::asker::{decide, introduce, quote, say_hanging};
 use super::console::{Console, PromptError};
-use super::display_text::{StyledLine, broken, one_line};
+use super::display_text::{StyledLine, one_line, split_at_width};
 use crate::browser;
 use crate::style::{DIM, INVALID, MARK, PLAIN, VALUE, WARNING};
 use anstyle::Style;
@@ -22,7 +22,7 @@ pub(super) fn ask(console: &mut dyn Console, ask: &UrlAsk) -> Result<(), PromptE
     let label = format!("Visit {host}?");
     while decide(console, &ask.asker, &label, &[OPEN, CONTINUE], start)? == 0 {
         let (style, status) = open_browser(&ask.url);
-        hanging(console, "  ", style, &status)?;
+        say_hanging(console, "  ", style, &status)?;
         start = Some(1);
     }
     Ok(console.say(&StyledLine::plain("  Visit: ").then(VALUE, "agreed"))?)
@@ -41,18 +41,18 @@ fn open_browser(url: &Url) -> (Style, String) {
 fn show(console: &mut dyn Console, url: &Url) -> std::io::Result<()> {
     let columns = console.columns().saturating_sub(5);
     console.say(&StyledLine::default())?;
-    for line in marked(url, columns) {
+    for line in mark_host(url, columns) {
         console.say(&line)?;
     }
     console.say(&StyledLine::default())?;
     for warning in warnings(url) {
-        hanging(console, "  ! ", WARNING, &warning)?;
+        say_hanging(console, "  ! ", WARNING, &warning)?;
     }
     Ok(())
 }
 
-/// The URL in lines of at most `columns`, with its host marked.
-fn marked(url: &Url, columns: usize) -> Vec<StyledLine> {
+/// Splits the URL into lines of at most `columns`, and marks its host.
+fn mark_host(url: &Url, columns: usize) -> Vec<StyledLine> {
     use url::Position::{AfterHost, BeforeHost};
     let mut parts = [
         (PLAIN, &url[..BeforeHost]),
@@ -66,7 +66,7 @@ fn marked(url: &Url, columns: usize) -> Vec<StyledLine> {
             .map(move |c| (style, c))
             .collect::<Vec<_>>()
     });
-    broken(&one_line(url.as_str()), columns)
+    split_at_width(&one_line(url.as_str()), columns)
         .iter()
         .map(|piece| {
             let letters = parts.by_ref().take(piece.chars().count());
@@ -140,7 +140,7 @@ mod tests {
         );
         let url = Url::parse(&long).expect("a URL");
         for columns in [10, 37, 80, 1000] {
-            let lines = marked(&url, columns);
+            let lines = mark_host(&url, columns);
             assert!(lines.iter().all(|line| line.width() <= columns + 4));
             let text: String = lines
                 .iter()

@@ -119,7 +119,7 @@ async fn tasks_are_listed_as_text_or_json() {
     );
     let first = tasks.command(&["list", "--limit", "1"]);
     assert_eq!(first.out.lines().count(), 2, "{first:?}");
-    assert!(first.err.contains("--limit prints more"), "{first:?}");
+    assert!(first.err.contains("raise --limit"), "{first:?}");
     let first = tasks.command(&["list", "--limit", "2"]);
     assert!(first.err.is_empty(), "{first:?}");
 }

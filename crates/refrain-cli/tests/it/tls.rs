@@ -142,7 +142,7 @@ async fn key_file_that_others_can_read_is_a_warning() {
         }
         let instance = Serve::new().config(&config).start().await;
         let log = &instance.log;
-        let exposed = "other users can read the key file";
+        let exposed = "other users can read the secret file";
         assert_eq!(log.count(exposed), warnings, "{log:?}");
     }
 }

@@ -21,8 +21,8 @@ impl AuthChallenge {
         let values = headers.get_all(header::WWW_AUTHENTICATE);
         for value in values.iter().filter_map(|value| value.to_str().ok()) {
             let mut scheme = String::new();
-            for piece in ChallengeParts(value) {
-                match piece {
+            for part in ChallengeParts(value) {
+                match part {
                     ChallengePart::Scheme(name) => {
                         scheme = name.to_ascii_lowercase();
                         challenge.dpop |= scheme == "dpop";

@@ -113,13 +113,11 @@ impl ClientAuth {
             ("client_secret_post", Self::Post),
             ("none", Self::None),
         ];
-        let find = |is_wanted: &dyn Fn(&str) -> bool| {
-            let found = methods.into_iter().find(|(name, _)| is_wanted(name));
-            found.map(|(_, auth)| auth)
-        };
-        find(&|name| registered == Some(name))
-            .or_else(|| find(&|name| metadata.lists_auth_method(name)))
-            .unwrap_or(Self::Basic)
+        let mut methods = methods.iter();
+        let found = methods.clone().find(|(name, _)| registered == Some(name));
+        found
+            .or_else(|| methods.find(|(name, _)| metadata.lists_auth_method(name)))
+            .map_or(Self::Basic, |(_, auth)| *auth)
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use url::Url;
 
-const QUOTE_MAX: usize = 300;
+const DESCRIPTION_MAX: usize = 300;
 
 pub(super) type AuthResult<T> = Result<T, AuthError>;
 type SharedError = Arc<dyn Error + Send + Sync>;
@@ -215,22 +215,22 @@ pub enum SetupError {
 #[non_exhaustive]
 pub enum ResponseError {
     /// The body is too large.
-    #[error("it is larger than {0} bytes")]
+    #[error("larger than {0} bytes")]
     TooLarge(usize),
     /// The body is not the expected metadata document.
-    #[error("it is not the expected metadata: {0}")]
+    #[error("not the expected metadata: {0}")]
     NotMetadata(#[source] Arc<serde_json::Error>),
     /// The status is an error without an OAuth error body.
     #[error("status {0}{hint}", hint = if .0.is_server_error() { "; try again later" } else { "" })]
     Status(StatusCode),
-    /// The response to a registration contains no client.
-    #[error("status {0} without a client")]
+    /// The response to a registration contains no client id.
+    #[error("status {0} without a client id")]
     MissingClient(StatusCode),
     /// The body is not an access token.
-    #[error("it is neither a token nor an error")]
+    #[error("neither a token nor an OAuth error")]
     NotToken,
     /// The body is not an identity assertion.
-    #[error("it is not an identity assertion")]
+    #[error("not an identity assertion")]
     NotAssertion,
 }
 
@@ -290,7 +290,7 @@ impl OAuthFailure {
 /// Removes control characters from foreign text, which could manipulate a terminal, and truncates it.
 pub(super) fn sanitize(text: &str) -> String {
     let visible = text.chars().filter(|c| !c.is_control());
-    visible.take(QUOTE_MAX).collect()
+    visible.take(DESCRIPTION_MAX).collect()
 }
 
 fn in_parentheses(description: Option<&str>) -> impl fmt::Display {

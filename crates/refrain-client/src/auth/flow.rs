@@ -6,7 +6,7 @@ use super::dpop::{self, DpopKey};
 use super::error::{AuthError, AuthResult, sanitize};
 use super::grant::{Grant, GrantScopes};
 use super::metadata::{IssuerMetadata, ProtectedResource};
-use super::oauth::{Hook, IdentityProvider, OAuthFlow};
+use super::oauth::{Callback, IdentityProvider, OAuthFlow};
 use super::redirect;
 use super::server::ServerAuth;
 use super::tokens::{JWT_BEARER, TokenEndpoint, now};
@@ -110,8 +110,8 @@ impl ServerAuth {
             None => {}
         }
         let offline = GrantScopes::parse(OFFLINE);
-        let is_person = matches!(self.setup.flow, OAuthFlow::Browser { .. });
-        if is_person && issuer.scopes_supported.contains_all(&offline) {
+        let is_interactive = matches!(self.setup.flow, OAuthFlow::Browser { .. });
+        if is_interactive && issuer.scopes_supported.contains_all(&offline) {
             scopes = scopes.with(&offline);
         }
         scopes
@@ -236,7 +236,7 @@ impl GrantRequest<'_> {
     async fn by_browser(
         &self,
         redirect_uri: &Url,
-        visit: &Hook<Url, Url>,
+        visit: &Callback<Url, Url>,
     ) -> AuthResult<BasicTokenResponse> {
         let endpoint = self.issuer.authorization_endpoint(&self.server.url)?;
         let client = BasicClient::new(oauth2::ClientId::new(self.client.id.clone()))

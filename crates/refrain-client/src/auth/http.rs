@@ -41,13 +41,14 @@ impl AuthHttp {
         self.send(url, Method::POST, headers, body).await
     }
 
-    /// The first document that exists, with its URL.
+    /// Reads the first document that exists. Returns it with its URL.
     pub(super) async fn document<'a, T: DeserializeOwned>(
         &self,
         urls: &'a [Url],
     ) -> AuthResult<Option<(&'a Url, T)>> {
         for url in urls {
-            let response = self.get(url).await?;
+            let response = self.send(url, Method::GET, HeaderMap::new(), String::new());
+            let response = response.await?;
             match response.status() {
                 StatusCode::OK => {
                     let invalid = |error| ResponseError::NotMetadata(Arc::new(error));
@@ -67,11 +68,6 @@ impl AuthHttp {
         Ok(None)
     }
 
-    async fn get(&self, url: &Url) -> AuthResult<Response<Vec<u8>>> {
-        let headers = HeaderMap::new();
-        self.send(url, Method::GET, headers, String::new()).await
-    }
-
     async fn send(
         &self,
         url: &Url,
@@ -85,19 +81,17 @@ impl AuthHttp {
         *request.method_mut() = method;
         *request.headers_mut() = headers;
         let received = within(TIMEOUT, Box::pin(self.receive(url, request))).await;
-        let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
-        let response = received.unwrap_or_else(late);
+        let timed_out = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        let response = received.unwrap_or_else(timed_out);
         let response = response.map_err(|error| AuthError::Unreachable {
             url: url.to_string(),
             source: error.into(),
         })?;
-        match response.body().len() > BODY_MAX {
-            true => {
-                let too_large = ResponseError::TooLarge(BODY_MAX);
-                Err(AuthError::invalid_response(url, too_large))
-            }
-            false => Ok(response),
+        if response.body().len() > BODY_MAX {
+            let too_large = ResponseError::TooLarge(BODY_MAX);
+            return Err(AuthError::invalid_response(url, too_large));
         }
+        Ok(response)
     }
 
     /// Sends a request and reads the response, until its body is too large.

@@ -158,7 +158,7 @@ impl ServerAuth {
             let is_root = challenge.resource_metadata.is_none()
                 && *found_at == well_known_at_root(&self.url, name)
                 && is_same(&resource, &with_path(&self.url, "/"));
-            let is_parent = self.setup.can_be_parent && is_parent(&resource, &self.url);
+            let is_parent = self.setup.allows_parent_resource && is_parent(&resource, &self.url);
             is_same(&resource, &self.url) || is_root || is_parent
         });
         if !is_accepted {

@@ -48,7 +48,7 @@ pub struct OAuth {
     servers: Mutex<HashMap<Url, Arc<ServerAuth>>>,
 }
 
-pub(super) type Hook<A, B> =
+pub(super) type Callback<A, B> =
     Arc<dyn Fn(A) -> BoxFuture<'static, Result<B, BoxError>> + Send + Sync>;
 
 pub(super) struct OAuthSetup {
@@ -60,7 +60,7 @@ pub(super) struct OAuthSetup {
     pub(super) grants: Option<Arc<dyn Grants>>,
     pub(super) dpop: bool,
     /// Whether the server's metadata may be for a parent of its URL.
-    pub(super) can_be_parent: bool,
+    pub(super) allows_parent_resource: bool,
     /// The first authorization server used, for a client without a configured issuer.
     pub(super) first_issuer: OnceLock<String>,
 }
@@ -68,11 +68,11 @@ pub(super) struct OAuthSetup {
 pub(super) enum OAuthFlow {
     Browser {
         redirect_uri: Url,
-        visit: Hook<Url, Url>,
+        visit: Callback<Url, Url>,
     },
     Credentials,
     Enterprise(IdentityProvider),
-    Workload(Hook<String, String>),
+    Workload(Callback<String, String>),
     /// Only grants in the host's storage, and their refresh tokens.
     Stored,
 }
@@ -82,7 +82,7 @@ pub(super) enum OAuthFlow {
 pub struct IdentityProvider {
     pub(super) token_endpoint: Url,
     pub(super) client: RegisteredClient,
-    pub(super) id_token: Hook<(), String>,
+    pub(super) id_token: Callback<(), String>,
 }
 
 impl IdentityProvider {
@@ -131,7 +131,7 @@ impl OAuth {
         F: Fn(Url) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Url, BoxError>> + Send + 'static,
     {
-        let visit: Hook<Url, Url> = Arc::new(move |url| Box::pin(visit(url)));
+        let visit: Callback<Url, Url> = Arc::new(move |url| Box::pin(visit(url)));
         let flow = OAuthFlow::Browser {
             redirect_uri,
             visit,
@@ -160,7 +160,8 @@ impl OAuth {
         F: Fn(String) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<String, BoxError>> + Send + 'static,
     {
-        let assertion: Hook<String, String> = Arc::new(move |issuer| Box::pin(assertion(issuer)));
+        let assertion: Callback<String, String> =
+            Arc::new(move |issuer| Box::pin(assertion(issuer)));
         OAuthBuilder::new(OAuthFlow::Workload(assertion), Some(client))
     }
 
@@ -227,7 +228,7 @@ impl OAuthBuilder {
             scopes: GrantScopes::default(),
             grants: None,
             dpop: false,
-            can_be_parent: false,
+            allows_parent_resource: false,
             first_issuer: OnceLock::new(),
         })
     }
@@ -287,7 +288,7 @@ impl OAuthBuilder {
     /// exactly the server's URL.
     #[must_use]
     pub fn allow_parent_resource(mut self) -> Self {
-        self.0.can_be_parent = true;
+        self.0.allows_parent_resource = true;
         self
     }
 

@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use url::Url;
 
 /// How often one request may be rejected and sent again.
-const TRIES_MAX: u32 = 3;
+const REJECTIONS_MAX: u32 = 3;
 
 pub(super) struct ServerAuth {
     pub(super) setup: Arc<OAuthSetup>,
@@ -28,7 +28,8 @@ pub(super) struct ServerAuth {
     pub(super) url: Url,
     pub(super) nonces: Nonces,
     current: RwLock<CurrentGrant>,
-    turn: Arc<Mutex<AuthTurn>>,
+    /// Locked during an authorization.
+    last_attempt: Arc<Mutex<LastAttempt>>,
     /// The number of authorizations attempted, successful or not.
     attempts: AtomicU64,
 }
@@ -40,9 +41,8 @@ struct CurrentGrant {
     is_fresh: bool,
 }
 
-/// The lock for authorization, with the error of the last attempt.
 #[derive(Default)]
-struct AuthTurn {
+struct LastAttempt {
     failure: Option<AuthError>,
 }
 
@@ -54,7 +54,7 @@ impl ServerAuth {
             url,
             nonces: Nonces::default(),
             current: RwLock::default(),
-            turn: Arc::default(),
+            last_attempt: Arc::default(),
             attempts: AtomicU64::new(0),
         }
     }
@@ -83,7 +83,7 @@ impl ServerAuth {
         if !rejection.is_about_token(&challenge) {
             return Ok(false);
         }
-        if rejection.previous >= TRIES_MAX {
+        if rejection.previous >= REJECTIONS_MAX {
             return Err(rejection.error(&challenge));
         }
         let has_nonce = self.nonces.update(rejection.url, rejection.headers);
@@ -91,20 +91,20 @@ impl ServerAuth {
             return Ok(true);
         }
         let attempts = self.attempts.load(Ordering::Acquire);
-        let mut turn = self.turn().await;
-        if let Some(failure) = &turn.failure
+        let mut last_attempt = self.lock_authorization().await;
+        if let Some(failure) = &last_attempt.failure
             && self.attempts.load(Ordering::Acquire) > attempts
         {
             return Err(failure.clone());
         }
-        let mut lock = self.lock().await;
+        let mut lock = self.lock_storage().await;
         self.load().await?;
         if self.is_outdated(rejection.sent)? {
             return Ok(true);
         }
         let outcome = self.run_flow(&challenge, &rejection, &mut lock).await;
         self.attempts.fetch_add(1, Ordering::Release);
-        turn.failure = outcome.as_ref().err().cloned();
+        last_attempt.failure = outcome.as_ref().err().cloned();
         outcome.map(|()| true)
     }
 
@@ -133,8 +133,8 @@ impl ServerAuth {
 
     /// The current grant, renewed if it is about to expire. Returns the old grant if that fails.
     async fn load_and_renew(self: &Arc<Self>) -> AuthResult<Option<Arc<Grant>>> {
-        let turn = self.turn().await;
-        let lock = self.lock().await;
+        let guard = self.lock_authorization().await;
+        let lock = self.lock_storage().await;
         self.load().await?;
         let Some(grant) = self.current().grant else {
             return Ok(None);
@@ -143,7 +143,7 @@ impl ServerAuth {
             Some(token) if !grant.is_valid() => token.clone(),
             _ => return Ok(Some(grant)),
         };
-        match self.renew((turn, lock), Arc::clone(&grant), token).await {
+        match self.renew((guard, lock), Arc::clone(&grant), token).await {
             Ok(grant) => Ok(Some(grant)),
             Err(error) => {
                 limited_event!(WARN, server = %self.url, %error, "failed to refresh access token");
@@ -156,7 +156,7 @@ impl ServerAuth {
     /// request is dropped.
     async fn renew(
         self: &Arc<Self>,
-        locks: (OwnedMutexGuard<AuthTurn>, Option<Box<dyn Send>>),
+        locks: (OwnedMutexGuard<LastAttempt>, Option<Box<dyn Send>>),
         grant: Arc<Grant>,
         token: RefreshToken,
     ) -> AuthResult<Arc<Grant>> {
@@ -171,12 +171,12 @@ impl ServerAuth {
         task.await.unwrap_or_else(|_| Err(AuthError::Unauthorized))
     }
 
-    async fn turn(&self) -> OwnedMutexGuard<AuthTurn> {
-        Arc::clone(&self.turn).lock_owned().await
+    async fn lock_authorization(&self) -> OwnedMutexGuard<LastAttempt> {
+        Arc::clone(&self.last_attempt).lock_owned().await
     }
 
     /// Locks the host's storage, so that no other process uses the same refresh token.
-    async fn lock(&self) -> Option<Box<dyn Send>> {
+    async fn lock_storage(&self) -> Option<Box<dyn Send>> {
         let grants = self.setup.grants.as_ref()?;
         let locked = grants.lock(&self.url).await;
         locked

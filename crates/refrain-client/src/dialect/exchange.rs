@@ -92,7 +92,7 @@ impl TranslatorExchange {
                     if let (true, Ok(raw)) = (self.is_call, &response.outcome)
                         && let CallReply::Complete(result) = CallReply::read(raw)?
                     {
-                        // It must not contain asks in the form of another draft.
+                        // A server of another draft could send its asks inside of the result.
                         check_no_asks(&result)?;
                     }
                     return Ok(IncomingMessage::Response(response));

@@ -59,7 +59,7 @@ impl ActiveCalls {
         }
     }
 
-    /// Passes an ask to the newest call. Returns it if that is not allowed, or no call is in flight.
+    /// Passes an ask to the newest call. Returns the ask if that is not allowed, or if no call is in flight.
     pub(super) fn offer(&self, ask: IncomingMessage) -> Result<(), IncomingMessage> {
         let by_id = self.by_id.lock();
         match by_id.values().next_back().filter(|_| self.allows_asks) {

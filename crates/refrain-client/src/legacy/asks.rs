@@ -31,6 +31,7 @@ const USER_REJECTED: i32 = -1;
 /// The id of the server's request, and the ask if it stays unanswered.
 type AskCompletion = (String, Option<UnansweredAsk>);
 
+/// The asks of one call.
 struct CallAsks<'a> {
     inner: &'a ClientInner,
     asker: Arc<Asker>,
@@ -153,7 +154,7 @@ impl ClientInner {
         }
     }
 
-    /// Answers one ask, and sends the answer. Returns the ask if that fails.
+    /// Answers one ask, and sends the answer. Returns the ask, with the reason, if that fails.
     async fn answer_ask(
         &self,
         id: &Value,

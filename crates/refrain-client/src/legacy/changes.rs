@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// The maximum number of changes that wait for the reader of a subscription.
+/// The maximum number of unread changes of a subscription.
 const WAITING_MAX: usize = 1000;
 
 /// The subscriptions of a connection.
@@ -55,9 +55,8 @@ impl ChangeHub {
 
     fn has_subscriber(&self, uri: &str) -> bool {
         let queues = self.queues();
-        queues
-            .iter()
-            .any(|queue| queue.filter.uris.iter().any(|own| own == uri))
+        let mut uris = queues.iter().flat_map(|queue| &queue.filter.uris);
+        uris.any(|subscribed| subscribed == uri)
     }
 
     /// Passes a change to the subscriptions whose filter includes it.
@@ -90,7 +89,7 @@ impl ChangeQueue {
             ServerChange::Tools => filter.tools,
             ServerChange::Prompts => filter.prompts,
             ServerChange::Resources => filter.resources,
-            ServerChange::Resource(uri) => filter.uris.iter().any(|own| is_part_of(uri, own)),
+            ServerChange::Resource(uri) => filter.uris.iter().any(|other| is_part_of(uri, other)),
             ServerChange::Task(_) => false,
         };
         let changes = &mut self.waiting.lock().changes;
@@ -98,7 +97,7 @@ impl ChangeQueue {
             return;
         }
         if changes.len() == WAITING_MAX {
-            limited_event!(WARN, ?change, "too many changes wait; change dropped");
+            limited_event!(WARN, ?change, "change dropped: too many unread changes");
             return;
         }
         changes.push_back(change.clone());

@@ -28,7 +28,7 @@ pub(super) struct SessionStream {
     cancelled: mpsc::UnboundedSender<u64>,
     /// Whether the server has responded to the GET of the stream.
     opened: watch::Receiver<bool>,
-    ending: JoinHandle<()>,
+    task: JoinHandle<()>,
 }
 
 impl SessionStream {
@@ -39,17 +39,17 @@ impl SessionStream {
         roots: Option<Arc<[Root]>>,
     ) -> Self {
         let (cancelled, cancellations) = mpsc::unbounded_channel();
-        let (opening, opened) = watch::channel(false);
+        let (set_opened, opened) = watch::channel(false);
         let reader = SessionReader {
             link,
             calls,
             roots,
-            opening,
+            set_opened,
         };
         Self {
             cancelled,
             opened,
-            ending: tokio::spawn(reader.run(session, cancellations)),
+            task: tokio::spawn(reader.run(session, cancellations)),
         }
     }
 
@@ -70,7 +70,7 @@ impl SessionStream {
 
     pub(super) async fn close(self) {
         drop(self.cancelled);
-        if self.ending.await.is_err() {
+        if self.task.await.is_err() {
             limited_event!(WARN, "session task panicked");
         }
     }
@@ -80,7 +80,7 @@ struct SessionReader {
     link: Arc<HttpLink>,
     calls: Arc<ActiveCalls>,
     roots: Option<Arc<[Root]>>,
-    opening: watch::Sender<bool>,
+    set_opened: watch::Sender<bool>,
 }
 
 impl SessionReader {
@@ -129,7 +129,7 @@ impl SessionReader {
         let (mut empty, mut failures, mut has_opened) = (0, 0, false);
         while empty < EMPTY_MAX && failures < FAILURES_MAX {
             let stream = self.link.listen(&session.headers()).await;
-            self.opening.send_replace(true);
+            self.set_opened.send_replace(true);
             let mut pause = Duration::ZERO;
             match stream {
                 Ok(Some(stream)) => {

@@ -246,37 +246,35 @@ impl HttpLink {
             .entry(ACCEPT)
             .or_insert(HeaderValue::from_static("*/*"));
         for _ in 0..REDIRECTS_MAX {
-            let sent = self.http.send(at(&url, request.clone())?).await;
+            let sent = self.http.send(with_url(&url, request.clone())?).await;
             let response = sent.map_err(|error| self.send_error(error))?;
             match redirect(&url, &response) {
                 Some(to) => url = to,
                 None => return Ok(response),
             }
         }
-        let sent = self.http.send(at(&url, request)?).await;
+        let sent = self.http.send(with_url(&url, request)?).await;
         sent.map_err(|error| self.send_error(error))
     }
 
     fn send_error(&self, error: HttpError) -> LinkError {
+        let address = self.url.to_string();
         match error {
-            HttpError::Connect(_) => {}
+            HttpError::Connect(_) if is_not_tls(&error) => {
+                LinkError::NotSent(ErrorKind::NotTls { address })
+            }
+            HttpError::Connect(_) => {
+                let source = error.into();
+                LinkError::NotSent(ErrorKind::Unreachable { address, source })
+            }
             HttpError::NotProcessed(_) => {
-                return LinkError::NotSent(ErrorKind::ConnectionLost(error.into()));
+                LinkError::NotSent(ErrorKind::ConnectionLost(error.into()))
             }
             error if self.url.scheme() == "http" && is_not_http(&error) => {
-                let address = self.url.to_string();
-                return LinkError::Lost(ErrorKind::NotHttp { address });
+                LinkError::Lost(ErrorKind::NotHttp { address })
             }
-            error => return connection_lost(error),
+            error => connection_lost(error),
         }
-        let address = self.url.to_string();
-        LinkError::NotSent(match is_not_tls(&error) {
-            true => ErrorKind::NotTls { address },
-            false => ErrorKind::Unreachable {
-                address,
-                source: error.into(),
-            },
-        })
     }
 }
 
@@ -307,9 +305,9 @@ fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
         return matches!(error, rustls::Error::InvalidMessage(_));
     }
     // `io::Error::source` returns the source of the inner error, not the inner error itself.
-    let inside = error.downcast_ref().and_then(io::Error::get_ref);
-    match inside {
-        Some(inside) => is_not_tls(inside),
+    let inner = error.downcast_ref().and_then(io::Error::get_ref);
+    match inner {
+        Some(inner) => is_not_tls(inner),
         None => error.source().is_some_and(is_not_tls),
     }
 }
@@ -318,13 +316,12 @@ fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
 fn is_not_http(error: &(dyn Error + 'static)) -> bool {
     let is_parse_error = error
         .downcast_ref::<hyper::Error>()
-        // A head that is too large is HTTP. hyper tells it apart only in its text.
+        // A response with too large a head is HTTP. In hyper, only the text of the error tells.
         .is_some_and(|error| error.is_parse() && !error.to_string().contains("too large"));
     is_parse_error || error.source().is_some_and(is_not_http)
 }
 
-/// A request to this URL.
-fn at(url: &Url, mut request: Request<Full<Bytes>>) -> LinkResult<Request<Full<Bytes>>> {
+fn with_url(url: &Url, mut request: Request<Full<Bytes>>) -> LinkResult<Request<Full<Bytes>>> {
     let invalid = |error: InvalidUri| ErrorKind::InvalidAddress {
         address: url.to_string(),
         why: error.to_string(),
@@ -348,7 +345,7 @@ fn redirect(from: &Url, response: &Response<ResponseBody>) -> Option<Url> {
     (to.origin() == from.origin()).then_some(to)
 }
 
-/// Adds headers. They replace those of the same name.
+/// Adds headers, which replace existing headers of the same name.
 fn replace_headers(headers: &mut HeaderMap, more: &HeaderMap) {
     for name in more.keys() {
         headers.remove(name);

@@ -165,7 +165,7 @@ impl PipeLink {
                 let stream = stream.map_err(LinkError::NotSent)?;
                 let closed = || ErrorKind::NotMcp {
                     address: self.address.clone(),
-                    why: "it has no event stream any more".to_owned(),
+                    why: "it no longer has an event stream".to_owned(),
                 };
                 let stream = stream.ok_or_else(|| LinkError::NotSent(closed()))?;
                 PipeConnection::over_http(stream, setup)
@@ -402,10 +402,10 @@ impl PipeState {
         self.exited.notify_waiters();
     }
 
-    /// Fails all requests after a line that was too long: its request is unknown.
+    /// Fails all requests after a line that was too long: it could be the response to any of them.
     fn fail_too_long(&self) {
         let limits = &self.setup.limits;
-        self.routes.lock().fail_all(|| limits.too_large("message"));
+        self.routes.lock().fail_all(|| limits.message_too_large());
     }
 
     /// Returns whether the line contains a response that a request waits for.

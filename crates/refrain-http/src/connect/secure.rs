@@ -1,6 +1,6 @@
 //! TLS with the root certificates of the machine, and proxies.
 
-use super::{BoxError, Connecting, Connector, MIN_TIMEOUT, tcp};
+use super::{BoxError, Connecting, Connector, MIN_TIMEOUT, tcp_connector};
 use http::header::PROXY_AUTHORIZATION;
 use http::uri::Scheme;
 use http::{Request, Uri};
@@ -22,7 +22,7 @@ const HTTP2: &[u8] = b"h2";
 
 impl Connector {
     pub(crate) fn new(timeout: Duration) -> Self {
-        Self::with(timeout, Proxies(None), &[HTTP1])
+        Self::with_proxies(timeout, Proxies(None), &[HTTP1])
     }
 
     pub(crate) fn for_internet(timeout: Duration) -> Self {
@@ -31,11 +31,11 @@ impl Connector {
             false => &[HTTP1],
         };
         let proxies = Proxies(Some(Arc::new(Matcher::from_env())));
-        Self::with(timeout, proxies, versions)
+        Self::with_proxies(timeout, proxies, versions)
     }
 
-    fn with(timeout: Duration, proxies: Proxies, versions: &[&[u8]]) -> Self {
-        let tcp = tcp(timeout);
+    fn with_proxies(timeout: Duration, proxies: Proxies, versions: &[&[u8]]) -> Self {
+        let tcp = tcp_connector(timeout);
         let route = Route {
             to_proxy: HttpsConnector::from((tcp.clone(), tls_config(&[HTTP1]))),
             tcp,
@@ -48,9 +48,9 @@ impl Connector {
         }
     }
 
-    /// Whether requests to this URL go to a proxy, without a tunnel.
+    /// Whether a proxy forwards requests to this URL, without a tunnel.
     pub(super) fn is_proxied(&self, uri: &Uri) -> bool {
-        self.proxies.without_tunnel(uri).is_some()
+        self.proxies.forwarding_proxy(uri).is_some()
     }
 }
 
@@ -59,24 +59,25 @@ impl Connector {
 pub(crate) struct Proxies(Option<Arc<Matcher>>);
 
 impl Proxies {
-    /// The proxy for this URL. Requests to this machine never go to one: they may contain secrets without TLS.
-    fn of(&self, uri: &Uri) -> Option<Intercept> {
+    /// The proxy for this URL. Requests to this machine never use a proxy: without TLS it could read their secrets.
+    fn for_url(&self, uri: &Uri) -> Option<Intercept> {
         match is_local(uri.host()?) {
             true => None,
             false => self.0.as_ref()?.intercept(uri),
         }
     }
 
-    fn without_tunnel(&self, uri: &Uri) -> Option<Intercept> {
+    /// The proxy that forwards requests to this URL. For https it would be a tunnel instead.
+    fn forwarding_proxy(&self, uri: &Uri) -> Option<Intercept> {
         match uri.scheme() == Some(&Scheme::HTTPS) {
             true => None,
-            false => self.of(uri),
+            false => self.for_url(uri),
         }
     }
 
-    /// Authenticates a request to a proxy without a tunnel. A tunnel is authenticated when it is opened.
+    /// Adds the credentials for a forwarding proxy. A tunnel is authenticated when it is opened.
     pub(crate) fn authorize<B>(&self, request: &mut Request<B>) {
-        let proxy = self.without_tunnel(request.uri());
+        let proxy = self.forwarding_proxy(request.uri());
         if let Some(credentials) = proxy.as_ref().and_then(Intercept::basic_auth) {
             let headers = request.headers_mut();
             headers.insert(PROXY_AUTHORIZATION, credentials.clone());
@@ -84,6 +85,7 @@ impl Proxies {
     }
 }
 
+/// Whether a host is this machine.
 fn is_local(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']).trim_end_matches('.');
     match host.parse::<IpAddr>() {
@@ -113,7 +115,7 @@ impl Service<Uri> for Route {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let Some(proxy) = self.proxies.of(&uri) else {
+        let Some(proxy) = self.proxies.for_url(&uri) else {
             let connecting = self.tcp.call(uri);
             return Box::pin(async move { Ok(connecting.await?.into()) });
         };
@@ -131,7 +133,7 @@ impl Service<Uri> for Route {
 
 /// Whether the machine has root certificates. Without them, every https request fails.
 pub fn has_root_certificates() -> bool {
-    !roots().is_empty()
+    !root_certificates().is_empty()
 }
 
 fn tls_config(versions: &[&[u8]]) -> ClientConfig {
@@ -139,13 +141,13 @@ fn tls_config(versions: &[&[u8]]) -> ClientConfig {
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("the provider supports the default TLS versions")
-        .with_root_certificates(roots())
+        .with_root_certificates(root_certificates())
         .with_no_client_auth();
     config.alpn_protocols = versions.iter().map(|name| name.to_vec()).collect();
     config
 }
 
-fn roots() -> Arc<RootCertStore> {
+fn root_certificates() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let load = || {
         let mut roots = RootCertStore::empty();

@@ -1,4 +1,4 @@
-//! Calls that end without a result: saving them, and the hint how to continue.
+//! Calls that end without a result: saves them, and adds hints how to continue.
 
 use super::{ServerConnection, print_asks};
 use crate::client::exit::CommandError;
@@ -14,9 +14,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const CANCEL_TIME: Duration = Duration::from_secs(5);
-/// How long a list may take whose names are compared with an unknown one.
-const LIST_TIME: Duration = Duration::from_secs(5);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The timeout for a list that is searched for similar names.
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a call can be continued.
 pub(super) enum Continuation<'a> {
@@ -160,7 +160,7 @@ impl ServerConnection {
         }
     }
 
-    /// Saves a call that broke after it was answered, even without `--save`, so that the answers are not lost.
+    /// Saves a call that failed after an answer, even without `--save`, so that the answers are not lost.
     fn save_answers(&self, error: &Error) -> Option<SavedCall> {
         let pending = error.pending.as_deref()?;
         let is_deliberate = matches!(error.kind, ErrorKind::Unanswered(_) | ErrorKind::Stopped);
@@ -236,7 +236,7 @@ impl ServerConnection {
 
     /// Cancels a task whose id only this command knows.
     async fn cancel(&self, report: CommandError, id: &str) -> CommandError {
-        let cancelled = tokio::time::timeout(CANCEL_TIME, self.client.cancel_task(id)).await;
+        let cancelled = tokio::time::timeout(CANCEL_TIMEOUT, self.client.cancel_task(id)).await;
         match cancelled {
             Ok(Ok(())) => report.note(format!("task {} was cancelled", one_line(id))),
             Ok(Err(_)) | Err(_) => self.with_watch_hint(report, id),
@@ -258,7 +258,7 @@ impl ServerConnection {
     ) -> CommandError {
         // The server may have made a suggestion.
         if !report.message.contains("did you mean") {
-            let suggestion = tokio::time::timeout(LIST_TIME, self.suggestion(asker)).await;
+            let suggestion = tokio::time::timeout(LIST_TIMEOUT, self.suggestion(asker)).await;
             if let Ok(Some(suggestion)) = suggestion {
                 report = report.hint(suggestion);
             }
@@ -269,13 +269,13 @@ impl ServerConnection {
             CallKind::Resource => ("resources", "the resources"),
         };
         let command = match &self.target {
-            ServerTarget::Url(url) => self.with_command(&format!("{list} {}", quoted(url))),
-            ServerTarget::Command(_) => self.with_command(list),
+            ServerTarget::Url(url) => self.command_line(&format!("{list} {}", quoted(url))),
+            ServerTarget::Command(_) => self.command_line(list),
         };
         report.hint(format!("`{command}` lists {content}"))
     }
 
-    /// The question whether a similar name was meant, if the server does not list the name.
+    /// Similar names as "did you mean …?", if the server does not list the name.
     async fn suggestion(&self, asker: &Asker) -> Option<String> {
         let client = &self.client;
         let names: Vec<String> = match asker.kind {
@@ -311,7 +311,7 @@ impl ServerConnection {
             _ => String::new(),
         };
         let file = quoted(&file.display().to_string());
-        self.with_command(&format!("resume {file}{url}{flags}"))
+        self.command_line(&format!("resume {file}{url}{flags}"))
     }
 
     /// The command that resumes a saved call on another server.
@@ -322,21 +322,21 @@ impl ServerConnection {
             ServerTarget::Command(_) => "",
         };
         let file = quoted(&file.display().to_string());
-        self.with_command(&format!("resume {file}{url}"))
+        self.command_line(&format!("resume {file}{url}"))
     }
 
     fn watch_command(&self, id: &str, flags: &str) -> String {
         let task = format!("{}{}{flags}", quoted(id), self.protocol.flag());
         match &self.target {
             ServerTarget::Url(url) => {
-                self.with_command(&format!("task watch {} {task}", quoted(url)))
+                self.command_line(&format!("task watch {} {task}", quoted(url)))
             }
-            ServerTarget::Command(_) => self.with_command(&format!("task watch {task}")),
+            ServerTarget::Command(_) => self.command_line(&format!("task watch {task}")),
         }
     }
 
     /// The command line with these words, and with `--bearer-file` or `--stdio` if that was used.
-    fn with_command(&self, words: &str) -> String {
+    fn command_line(&self, words: &str) -> String {
         match &self.target {
             ServerTarget::Url(_) => match &self.bearer {
                 Some(BearerSource::File(file)) => {

@@ -60,7 +60,7 @@ async fn connect(world: &mut World, draft: Draft) -> Result<DemoCaller, AppError
     let alice = &world.alice;
     let alice = alice.reconnected(draft.path(), |builder| builder.dialect(draft));
     let alice = alice.await?;
-    world.hand_to(&["a", "b", "c"])?;
+    world.forward_to(&["a", "b", "c"])?;
     Ok(alice)
 }
 

@@ -45,10 +45,10 @@ async fn upgrade(world: &mut World) -> Result<(), AppError> {
             form(&json!({"name": "octo@example.org"})),
         ),
     ];
-    world.hand_to(&["b"])?;
+    world.forward_to(&["b"])?;
     let mut rounds = vec![world.round(&mut call, &script).await?];
     world.note("the old version is taken out of the balancer: further rounds go to c")?;
-    world.hand_to(&["c"])?;
+    world.forward_to(&["c"])?;
     rounds.extend(world.play(&mut call, &script).await?);
 
     let served: Vec<&str> = rounds.iter().map(|round| round.instance()).collect();
@@ -80,7 +80,7 @@ async fn shedding(world: &mut World) -> Result<(), AppError> {
     };
     world.fleet.start([busy]).await?;
     world.note("a fourth instance starts: busy, for which a single call is an overload")?;
-    world.hand_to(&["busy", "a", "b", "c"])?;
+    world.forward_to(&["busy", "a", "b", "c"])?;
 
     let before = world.effects_since(0)?.len();
     let mut call = DemoDialogue::new(&world.alice, "sum", &json!({"to": LAST}));
@@ -126,7 +126,7 @@ async fn killed(world: &mut World) -> Result<(), AppError> {
 
     let process = world.fleet.get("a")?.process;
     let spec = world.fleet.kill("a").await?;
-    world.balancer.turn_to("a");
+    world.balancer.set_next("a");
     world.note(&format!(
         "a (process {process}) is killed, and the next request would go to a"
     ))?;
@@ -156,7 +156,7 @@ async fn killed(world: &mut World) -> Result<(), AppError> {
     world.fleet.start([spec]).await?;
     let process = world.fleet.get("a")?.process;
     world.note(&format!("a is restarted (process {process})"))?;
-    world.hand_to(&["a", "b", "c"])?;
+    world.forward_to(&["a", "b", "c"])?;
     let mut call = DemoDialogue::new(&world.alice, "echo", &json!({"text": "Hello again!"}));
     let rounds = world.play(&mut call, &[]).await?;
     let back = rounds[0].instance() == "a" && result(&rounds) == Some("Echo: Hello again!");

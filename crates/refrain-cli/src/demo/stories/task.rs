@@ -36,12 +36,12 @@ async fn killed_in_a_step(world: &mut World) -> Result<(), AppError> {
     world.fleet.start([spec("d"), spec("e")]).await?;
     world.note("two more instances start, d and e, which share a store: a SQLite file")?;
 
-    world.hand_to(&["d"])?;
+    world.forward_to(&["d"])?;
     let mut task = DemoDialogue::new(&world.alice, "echo_task", &json!({"pause_ms": STEP_MS}));
     let made = task.task(&[]).await?;
     world.printer.task(&task, &made, true)?;
 
-    world.hand_to(&["e"])?;
+    world.forward_to(&["e"])?;
     let asks = poll_until(world, &mut task, "input_required").await?;
     let script = [("echo_input", form(&json!({"input": "Hello World!"})))];
     let answered = task.task(&script).await?;
@@ -59,7 +59,7 @@ async fn killed_in_a_step(world: &mut World) -> Result<(), AppError> {
         "{killed} (process {process}) is killed in the middle of the step; its lease expires soon"
     ))?;
 
-    world.hand_to(&[other])?;
+    world.forward_to(&[other])?;
     let replies = poll_until(world, &mut task, "completed").await?;
     let survivor = world.fleet.get(other)?.process;
     let lines = world.effects_since(before)?;

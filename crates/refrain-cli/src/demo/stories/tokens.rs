@@ -32,24 +32,24 @@ async fn rejected(world: &mut World) -> Result<(), AppError> {
     world.note(&format!(
         "a fourth instance starts: hasty, whose tokens expire after {HASTY_SECONDS} seconds"
     ))?;
-    world.hand_to(&["hasty"])?;
+    world.forward_to(&["hasty"])?;
     let short = pending(world).await?;
     let made = Instant::now();
     let fresh = present(world, &short, "a fresh token of hasty").await?;
 
-    world.hand_to(&["a", "b", "c"])?;
+    world.forward_to(&["a", "b", "c"])?;
     let long = pending(world).await?;
     let mut rejections = Vec::new();
     for (what, attempt) in misuses(world, &long)? {
         rejections.push(present(world, &attempt, what).await?);
     }
-    world.hand_to(&["hasty"])?;
+    world.forward_to(&["hasty"])?;
     // The expiry of a token is rounded to seconds, so wait one more.
     let age = Duration::from_secs(HASTY_SECONDS + 1);
     tokio::time::sleep_until(made + age).await;
     let late = format!("the same token, {} seconds old", age.as_secs());
     rejections.push(present(world, &short, &late).await?);
-    world.hand_to(&["b", "c"])?;
+    world.forward_to(&["b", "c"])?;
     let honest = present(world, &long, "a's token, used correctly").await?;
     world.fleet.kill("hasty").await?;
 

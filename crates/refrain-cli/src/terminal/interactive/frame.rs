@@ -38,10 +38,10 @@ impl Frame {
             Some((row, column)) => (row.saturating_sub(hidden).min(last), column),
             None => (last, 0),
         };
-        up(&mut out, last - self.cursor.0);
-        command(&mut out, MoveToColumn(short(self.cursor.1)));
+        move_up(&mut out, last - self.cursor.0);
+        push_command(&mut out, MoveToColumn(to_u16(self.cursor.1)));
         if cursor.is_some() {
-            command(&mut out, Show);
+            push_command(&mut out, Show);
         }
         out
     }
@@ -49,16 +49,16 @@ impl Frame {
     /// The output that erases the drawn lines and moves the cursor to the start of the first one.
     pub(super) fn erase(&mut self, columns: usize) -> String {
         let mut out = String::new();
-        command(&mut out, Hide);
-        up(&mut out, self.above(columns));
-        command(&mut out, MoveToColumn(0));
-        command(&mut out, Clear(ClearType::FromCursorDown));
+        push_command(&mut out, Hide);
+        move_up(&mut out, self.rows_above_cursor(columns));
+        push_command(&mut out, MoveToColumn(0));
+        push_command(&mut out, Clear(ClearType::FromCursorDown));
         *self = Self::default();
         out
     }
 
     /// The rows above the cursor. A terminal that became narrower has wrapped wide lines.
-    fn above(&self, columns: usize) -> usize {
+    fn rows_above_cursor(&self, columns: usize) -> usize {
         let columns = columns.max(1);
         let broken: usize = self
             .widths
@@ -70,17 +70,17 @@ impl Frame {
     }
 }
 
-fn up(out: &mut String, rows: usize) {
+fn move_up(out: &mut String, rows: usize) {
     if rows > 0 {
-        command(out, MoveUp(short(rows)));
+        push_command(out, MoveUp(to_u16(rows)));
     }
 }
 
-fn command(out: &mut String, command: impl Command) {
+fn push_command(out: &mut String, command: impl Command) {
     // Writing to a string does not fail.
     let _ = command.write_ansi(out);
 }
 
-fn short(n: usize) -> u16 {
+fn to_u16(n: usize) -> u16 {
     u16::try_from(n).unwrap_or(u16::MAX)
 }

@@ -65,19 +65,19 @@ impl LineEditor {
         }
     }
 
-    /// The text in rows of at most `most` columns, and the position of the cursor. Invisible characters become symbols.
-    pub(super) fn rows(&self, most: usize) -> (Vec<String>, (usize, usize)) {
-        let most = most.max(10);
+    /// The text in rows of at most `limit` columns, and the position of the cursor. Invisible characters become symbols.
+    pub(super) fn rows(&self, limit: usize) -> (Vec<String>, (usize, usize)) {
+        let limit = limit.max(10);
         let mut rows = vec![String::new()];
         let mut used = 0;
         let mut cursor = (0, 0);
         for i in 0..=self.text.len() {
-            let mut sign = String::new();
+            let mut shown = String::new();
             match self.text.get(i) {
                 Some('\n') | None => {}
-                Some(c) => push(&mut sign, *c),
+                Some(c) => push(&mut shown, *c),
             }
-            if used + width(&sign) > most || (i == self.at && used == most) {
+            if used + width(&shown) > limit || (i == self.at && used == limit) {
                 rows.push(String::new());
                 used = 0;
             }
@@ -88,8 +88,8 @@ impl LineEditor {
                 rows.push(String::new());
                 used = 0;
             } else if let Some(row) = rows.last_mut() {
-                used += sign.chars().map(columns).sum::<usize>();
-                row.push_str(&sign);
+                used += shown.chars().map(columns).sum::<usize>();
+                row.push_str(&shown);
             }
         }
         (rows, cursor)
@@ -198,14 +198,14 @@ mod tests {
     #[test]
     fn rows_fit_the_width_and_contain_the_cursor() {
         let text = "0123456789日本語日本語\x1b[2J\nx\n";
-        for most in 10..30 {
+        for limit in 10..30 {
             let mut edit = LineEditor::new(text, true);
             for at in 0..=edit.text.len() {
                 edit.at = at;
-                let (rows, (row, column)) = edit.rows(most);
-                assert!(rows.iter().all(|row| width(row) <= most), "{rows:?}");
-                assert!(row < rows.len() && column <= most, "{row} {column}");
-                assert_eq!(rows.concat(), "0123456789日本語日本語␛[2Jx", "{most} {at}");
+                let (rows, (row, column)) = edit.rows(limit);
+                assert!(rows.iter().all(|row| width(row) <= limit), "{rows:?}");
+                assert!(row < rows.len() && column <= limit, "{row} {column}");
+                assert_eq!(rows.concat(), "0123456789日本語日本語␛[2Jx", "{limit} {at}");
             }
         }
         let (rows, cursor) = LineEditor::new("ab\ncd", true).rows(10);

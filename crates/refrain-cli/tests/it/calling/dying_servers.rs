@@ -79,7 +79,7 @@ async fn every_command_ends_at_its_deadline_and_ends_the_server() {
         let words = [words, &["--deadline", "1", "--json"]].concat();
         let (output, started) = with_server("silent", &words).await;
         let parts = [
-            "not done before the deadline of 1 s",
+            "the command exceeded its deadline of 1 s",
             "--deadline SECONDS",
             "the licence",
         ];

@@ -29,7 +29,7 @@ pub(crate) struct HttpExchange {
     id: Option<u64>,
     response: Response<ResponseBody>,
     events: Option<EventParser>,
-    /// The bytes that the response may still have; `None` for no limit.
+    /// How many more bytes the response may have; `None` for no limit.
     remaining: Option<usize>,
     pace: Pace,
     /// The bytes in memory.
@@ -167,7 +167,7 @@ impl HttpExchange {
 
     async fn read_more(&mut self) -> LinkResult<()> {
         // Before reading: the future may be dropped while it waits.
-        self.pace.keep().await;
+        self.pace.wait().await;
         let Some(events) = &mut self.events else {
             return Err(stream_ended());
         };
@@ -184,13 +184,14 @@ impl HttpExchange {
         if let Some(remaining) = &mut self.remaining {
             let rest = remaining.checked_sub(chunk.len());
             let limit = limits.response;
-            let too_large = || ErrorKind::too_large("response", limit, "bytes", "response");
+            let too_large =
+                || ErrorKind::too_large("response", limit, "bytes", "ClientLimits::response");
             *remaining = rest.ok_or_else(|| LinkError::Final(too_large()))?;
         }
         let complete = events.push(&chunk);
         self.pace.count_messages(chunk.len(), complete.len());
         if events.buffered() > limits.message {
-            return Err(LinkError::Final(limits.too_large("message")));
+            return Err(LinkError::Final(limits.message_too_large()));
         }
         let complete_bytes: usize = complete.iter().map(|event| event.data.len()).sum();
         let reserved = self.reserved.resize(events.buffered() + complete_bytes);
@@ -230,7 +231,7 @@ impl HttpExchange {
             .map_err(connection_lost)?
         {
             if body.len() + chunk.len() > self.link.limits.message {
-                return Err(LinkError::Final(self.link.limits.too_large("message")));
+                return Err(LinkError::Final(self.link.limits.message_too_large()));
             }
             body.extend_from_slice(&chunk);
             let reserved = self.reserved.resize(body.len());

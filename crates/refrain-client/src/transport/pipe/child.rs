@@ -64,7 +64,7 @@ pub(super) async fn run(
     mut shutdown: oneshot::Receiver<()>,
     shared: Arc<PipeState>,
 ) {
-    // Pending requests must fail, and the process must end, even if a callback panics or the runtime ends.
+    // Requests in flight must fail, and the process must end, even if a callback panics or the runtime ends.
     let mut guard = ExitGuard::new(&shared, child.id());
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
@@ -227,7 +227,7 @@ async fn read(stdout: ChildStdout, shared: &Arc<PipeState>) {
         }
         if is_truncated || !shared.receive(line).await {
             pace.count_messages(bytes, 1);
-            pace.keep().await;
+            pace.wait().await;
         }
     }
 }
@@ -245,6 +245,7 @@ async fn read_errors(stderr: ChildStderr, shared: Arc<PipeState>) {
     }
 }
 
+/// On drop, fails the requests in flight and kills the process.
 pub(super) struct ExitGuard<'a> {
     shared: &'a PipeState,
     /// The id of a process that has not ended.

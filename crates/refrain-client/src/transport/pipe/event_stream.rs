@@ -106,7 +106,7 @@ impl EventStream {
             // Comments count too.
             pace.count_messages(bytes.saturating_sub(buffered + awaited), others);
             bytes = buffered.min(bytes);
-            pace.keep().await;
+            pace.wait().await;
             match self.response.body_mut().chunk().await {
                 Ok(Some(chunk)) => {
                     self.received = self.parser.push(&chunk);

@@ -1,4 +1,4 @@
-//! Whether a server process has read its input.
+//! Detects whether a server process has read its input.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,7 +30,7 @@ impl InputProbe {
 
     /// Whether the process has read nothing. Valid after its exit too.
     pub(super) fn is_unread(&self) -> bool {
-        match self.in_pipe() {
+        match self.unread_bytes() {
             Some(unread) => unread >= self.written.load(Ordering::Relaxed),
             None => self.is_unread.load(Ordering::Relaxed),
         }
@@ -38,11 +38,11 @@ impl InputProbe {
 
     /// Whether the process has read everything.
     pub(super) fn is_read(&self) -> bool {
-        self.in_pipe().is_none_or(|unread| unread == 0)
+        self.unread_bytes().is_none_or(|unread| unread == 0)
     }
 
     /// The number of unread bytes, if the pipe is open.
-    fn in_pipe(&self) -> Option<u64> {
+    fn unread_bytes(&self) -> Option<u64> {
         #[cfg(unix)]
         return rustix::io::ioctl_fionread(self.pipe.lock().as_ref()?).ok();
         #[cfg(not(unix))]

@@ -29,12 +29,13 @@ const UNKNOWN_IDS_LOGGED: u32 = 10;
 pub(super) enum Recipient {
     Request(u64),
     AllCalls,
-    /// The client, because the message belongs to no request.
+    /// The client itself, because the message belongs to no request.
     Client,
+    /// The message is ignored.
     None,
     /// A request that was never sent.
     UnknownRequest,
-    /// None: the server echoes a message of the client.
+    /// The server echoes a message of the client.
     Echo,
 }
 
@@ -104,7 +105,9 @@ impl Router {
     fn request_of(&self, id: Option<&Value>, response: &LinkResponse) -> Recipient {
         match id.filter(|id| !id.is_null()) {
             None if response.outcome.is_ok() => Recipient::None,
-            None => self.only().map_or(Recipient::None, Recipient::Request),
+            None => self
+                .only_waiting()
+                .map_or(Recipient::None, Recipient::Request),
             Some(id) => match id.as_u64() {
                 Some(id) if id <= self.newest => Recipient::Request(id),
                 _ => Recipient::UnknownRequest,
@@ -113,7 +116,7 @@ impl Router {
     }
 
     /// The request that waits for a response, if there is exactly one.
-    fn only(&self) -> Option<u64> {
+    fn only_waiting(&self) -> Option<u64> {
         let mut waiting = self.by_id.iter().filter(|(_, route)| !route.is_silent);
         match (waiting.next(), waiting.next()) {
             (Some((only, _)), None) => Some(*only),
@@ -181,7 +184,7 @@ impl Router {
         if self.unknown_ids <= UNKNOWN_IDS_LOGGED {
             limited_event!(WARN, "response with unknown id");
         }
-        if let Some(id) = self.only() {
+        if let Some(id) = self.only_waiting() {
             self.fail(id, ReadError::OtherRequest.into());
         }
     }

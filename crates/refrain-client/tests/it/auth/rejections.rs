@@ -61,8 +61,8 @@ async fn too_large_document_is_rejected() {
 async fn invalid_metadata_is_rejected() {
     let path = "/.well-known/oauth-authorization-server";
     for (status, body, reason) in [
-        (200, "<html>", "is not the expected metadata"),
-        (200, "{\"issuer\": 1}", "is not the expected metadata"),
+        (200, "<html>", "not the expected metadata"),
+        (200, "{\"issuer\": 1}", "not the expected metadata"),
         (503, "", "503"),
         (404, "", "has no metadata"),
     ] {
