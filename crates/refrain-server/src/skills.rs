@@ -297,7 +297,9 @@ impl Skills {
         page_size: usize,
         cache: Cache,
     ) -> Result<Reply, RpcError> {
-        let cursor = cursor.map(|text| Cursor::parse(LIST_NUMBER, text)).transpose()?;
+        let cursor = cursor
+            .map(|text| Cursor::parse(LIST_NUMBER, text))
+            .transpose()?;
         let (page, next) = self.0.page(cursor.as_ref(), page_size);
         let items: Vec<&SkillInfo> = page.into_iter().map(|info| &**info).collect();
         let next = next.map(|cursor| cursor.write(LIST_NUMBER));

@@ -77,7 +77,9 @@ impl AccessRules {
         for (broad, narrow) in &self.implied {
             check_scopes("the server", [broad].into_iter().chain(narrow))?;
         }
-        let requires_dpop = authenticator.as_ref().is_some_and(|authenticator| authenticator.requires_dpop());
+        let requires_dpop = authenticator
+            .as_ref()
+            .is_some_and(|authenticator| authenticator.requires_dpop());
         let publish = |mut metadata: ResourceMetadata| {
             if metadata.scopes_supported.is_empty() {
                 metadata.scopes_supported.clone_from(&self.scopes);

@@ -273,7 +273,11 @@ impl JwtVerifierBuilder {
             return Err(JwtVerifierError::Audience);
         }
         let (source, max_age, interval) = match self.jwks.clone() {
-            Jwks::File(path) => (KeySource::File(path), FILE_READ_INTERVAL, FILE_READ_INTERVAL),
+            Jwks::File(path) => (
+                KeySource::File(path),
+                FILE_READ_INTERVAL,
+                FILE_READ_INTERVAL,
+            ),
             Jwks::Url(url) => match SafeUrl::parse(&url).and_then(JwksDocument::new) {
                 Ok(document) => (
                     KeySource::Url(Box::new(document)),

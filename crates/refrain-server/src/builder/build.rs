@@ -138,14 +138,16 @@ impl ServerBuilder {
         // Tells clients that they may repeat a call whose response was lost.
         self.extensions.insert(CALL_ID_KEY.into(), no_settings());
         if !self.skills.is_empty() {
-            self.extensions.insert(SKILLS_EXTENSION.into(), no_settings());
+            self.extensions
+                .insert(SKILLS_EXTENSION.into(), no_settings());
         }
         if self.task_store.is_some() {
             self.task_options.check()?;
             if self.task_options.seal && self.keys.is_none() {
                 return Err(BuildError::SealingNeedsKeys);
             }
-            self.extensions.insert(TASKS_EXTENSION.into(), no_settings());
+            self.extensions
+                .insert(TASKS_EXTENSION.into(), no_settings());
         }
         Ok(())
     }

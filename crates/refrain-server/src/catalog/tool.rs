@@ -47,7 +47,8 @@ pub(super) struct SchemaChecks {
 impl Tool {
     /// Creates a tool. The schema of its arguments is derived from the handler's argument struct.
     pub fn new<M, H: Handler<M, ToolCall>>(name: impl Into<String>, handler: H) -> Self {
-        let no_arguments = || json!({"type": "object", "properties": {}, "additionalProperties": false});
+        let no_arguments =
+            || json!({"type": "object", "properties": {}, "additionalProperties": false});
         Self {
             info: ToolInfo {
                 name: name.into(),

@@ -50,7 +50,11 @@ impl Tasks {
     /// The commit that fails a task. The error becomes its status message.
     pub(super) fn fail(&self, owned_task: (&TaskId, &Principal), error: &RpcError) -> Commit {
         limited_event!(WARN, task = ?owned_task.0, error = %error.message, "task failed");
-        let next = Next::Fail(self.seal(owned_task, TaskPart::Outcome, stored_error(error).as_bytes()));
+        let next = Next::Fail(self.seal(
+            owned_task,
+            TaskPart::Outcome,
+            stored_error(error).as_bytes(),
+        ));
         Commit {
             status_message: Some(error.message.to_string()),
             ..state_change(next)
@@ -106,7 +110,9 @@ impl Driver {
         match outcome_of(end, CallKind::Tool, running.tool.output.as_deref()) {
             Ok(body) => {
                 let result = stored_result(&body);
-                let outcome = self.tasks.seal(owned_task, TaskPart::Outcome, result.as_bytes());
+                let outcome = self
+                    .tasks
+                    .seal(owned_task, TaskPart::Outcome, result.as_bytes());
                 Commit {
                     status_message: error,
                     ..state_change(Next::Complete(outcome))

@@ -116,7 +116,11 @@ impl Tasks {
             expires: u64::MAX,
             version,
         };
-        self.seal(owned_task, TaskPart::Journal, &snapshot.encode(&claims, &[], 0))
+        self.seal(
+            owned_task,
+            TaskPart::Journal,
+            &snapshot.encode(&claims, &[], 0),
+        )
     }
 
     fn new_task(

@@ -305,7 +305,10 @@ impl Driver {
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("asks serialize");
             tasks.services.metrics.asks.add(ask.kind());
-            (key.clone(), tasks.seal(owned_task, TaskPart::Ask(key), &json))
+            (
+                key.clone(),
+                tasks.seal(owned_task, TaskPart::Ask(key), &json),
+            )
         });
         let stays = next == Next::Keep;
         let commit = Commit {

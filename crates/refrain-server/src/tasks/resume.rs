@@ -77,7 +77,11 @@ impl Tasks {
         let last_error = claimed.last_error.as_deref();
         if claimed.left.is_zero() {
             let open: Vec<&str> = snapshot.iter().flat_map(Snapshot::open_keys).collect();
-            return Err(TaskResumeError::Failed(expired(claimed.ttl, &open, last_error)));
+            return Err(TaskResumeError::Failed(expired(
+                claimed.ttl,
+                &open,
+                last_error,
+            )));
         }
         if claimed.attempt > self.options.attempts {
             return Err(TaskResumeError::Failed(too_many_attempts(

@@ -16,8 +16,8 @@ use super::text::{encode, encode_indexed};
 use super::{PgStore, Result};
 use crate::sql::{
     ClaimRecord, all_bytes, answers_of, bytes_of, claim_columns, column, commit_allowed,
-    commit_growth, insert_task, lease, next_turn, own_bytes, set_promoted, revisions, set_answered,
-    set_cancelled, set_committed, set_requeued, total_of_task, within_quota,
+    commit_growth, insert_task, lease, next_turn, own_bytes, revisions, set_answered,
+    set_cancelled, set_committed, set_promoted, set_requeued, total_of_task, within_quota,
 };
 use crate::task::{Claim, Commit, Lease, NewTask, SweepCounts, TaskId};
 use crate::time::micros;

@@ -379,7 +379,9 @@ impl Migration {
     #[cfg(feature = "sqlite")]
     pub(crate) fn for_sqlite(&self) -> String {
         let replace = |sql: String, (from, to): (&str, &str)| sql.replace(from, to);
-        let tables = SQLITE_REPLACEMENTS.into_iter().fold(self.tables.to_owned(), replace);
+        let tables = SQLITE_REPLACEMENTS
+            .into_iter()
+            .fold(self.tables.to_owned(), replace);
         format!("{tables}{}", self.sqlite)
     }
 }

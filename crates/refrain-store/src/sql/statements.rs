@@ -280,7 +280,7 @@ macro_rules! answers_of {
 
 pub(crate) use {
     all_bytes, answers_of, claim_columns, commit_allowed, commit_growth, insert_task, next_turn,
-    own_bytes, set_promoted, revisions, set_answered, set_cancelled, set_committed, set_requeued,
+    own_bytes, revisions, set_answered, set_cancelled, set_committed, set_promoted, set_requeued,
     total_of_task, within_quota,
 };
 

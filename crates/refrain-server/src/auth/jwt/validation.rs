@@ -181,7 +181,9 @@ impl Requirements {
 
     /// The settings for this algorithm. Fails for symmetric algorithms.
     pub(super) fn validation(&self, algorithm: Algorithm) -> Result<&Validation, TokenError> {
-        self.validations.get(&algorithm).ok_or(TokenError::Symmetric)
+        self.validations
+            .get(&algorithm)
+            .ok_or(TokenError::Symmetric)
     }
 
     pub(super) fn check(
