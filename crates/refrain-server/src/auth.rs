@@ -151,15 +151,10 @@ pub trait Authenticator: Send + Sync + 'static {
         self.authenticate(headers)
     }
 
-    /// Whether access tokens must be bound to a key (DPoP). The metadata and the challenges then say so.
+    /// Whether access tokens must be bound to a key (DPoP). The resource metadata and the challenges tell clients so.
     fn requires_dpop(&self) -> bool {
         false
     }
-}
-
-fn bearer_token(headers: &HeaderMap) -> Result<&str, AuthRejection> {
-    let (_, token) = access_token(headers, &["bearer"])?;
-    Ok(token)
 }
 
 /// The scheme and the access token in the `Authorization` header. `schemes` are in lower case.

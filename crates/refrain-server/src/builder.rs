@@ -4,6 +4,7 @@ mod build;
 mod error;
 
 pub use error::BuildError;
+pub(crate) use error::debug_as_display;
 
 use crate::auth::{AccessRules, Authenticator};
 use crate::catalog::{Caches, Changes, Listing, Prompt, Resource, ResourceTemplate, Tool};
@@ -264,8 +265,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the store of tasks, of the replay log, which `once` and single-use tokens need, and of tokens that are too large
-    /// to send. Declares the tasks extension. All instances of a fleet must share the store.
+    /// Sets the store, and declares the tasks extension. The store keeps tasks, tokens that are too large to send, and the
+    /// replay log, which `once` and single-use tokens need. All instances of a fleet must share it.
     ///
     /// ```
     /// # use refrain::prelude::*;
@@ -292,7 +293,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the store for what has none. For tests.
+    /// Sets the task store and the replay log, unless they are already set. For tests.
     #[cfg(feature = "testing")]
     pub fn default_store(mut self, store: Arc<dyn Store>) -> Self {
         self.task_store.get_or_insert_with(|| store.clone());

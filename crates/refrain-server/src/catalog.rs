@@ -101,11 +101,11 @@ impl Catalog {
     /// Applies all changes or, on an error, none. Returns the changed lists.
     pub(crate) fn change(&self, changes: &Changes) -> Result<ChangedLists, BuildError> {
         loop {
-            let now = self.entries().clone();
-            let (new, changed) = now.with(changes, &self.rules)?;
+            let current = self.entries().clone();
+            let (new, changed) = current.with(changes, &self.rules)?;
             let new = Arc::new(new);
             let mut entries = self.entries.write();
-            if Arc::ptr_eq(&entries, &now) {
+            if Arc::ptr_eq(&entries, &current) {
                 let old = std::mem::replace(&mut *entries, new);
                 // Handlers are dropped outside the lock, because their destructors are foreign code.
                 drop(entries);
@@ -113,7 +113,6 @@ impl Catalog {
                 return Ok(changed);
             }
             // Another change came first: apply this one to its result.
-            drop(entries);
         }
     }
 }

@@ -42,7 +42,8 @@ pub(crate) struct InstanceLimits {
     pub(crate) bodies: Arc<Limiter>,
     /// Bytes of large responses that clients have not read.
     pub(crate) responses: Arc<Limiter>,
-    /// Large requests that are parsed, as many as there are cores. So a caller that sends many of them delays only itself.
+    /// Limits the large requests that are parsed at the same time to the number of cores. A caller that sends many of them
+    /// delays only itself.
     pub(crate) large_requests: Arc<FairQueue>,
     is_draining: AtomicBool,
     /// Whether callers can be authenticated. If so, a part of each limit is reserved for authenticated callers.

@@ -44,6 +44,7 @@ const SIZE_BUCKETS: [f64; 9] = [
     256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0,
 ];
 
+/// The parts of a server that its gauges read.
 #[derive(Debug)]
 pub(crate) struct GaugeSource {
     pub(crate) limits: Arc<InstanceLimits>,

@@ -28,8 +28,8 @@ const SKILL_FILE: &str = "SKILL.md";
 /// Limits of the extension, which every client must support.
 const MAX_FILES: usize = 512;
 const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// The number of this list in cursors. The lists of `Listing` have 0 to 3.
-const LIST: usize = 4;
+/// The number of `skills/list` in cursors. The lists of `Listing` have 0 to 3.
+const LIST_NUMBER: usize = 4;
 
 /// A skill: a directory of files, among them `SKILL.md` with instructions for an agent.
 ///
@@ -174,7 +174,7 @@ impl Skill {
         }
     }
 
-    /// Its files as resources.
+    /// The files of the skill as resources.
     pub(crate) fn resources(&self) -> impl Iterator<Item = Resource> {
         self.files.iter().map(|(path, bytes)| {
             let (uri, media_type) = (self.uri(path), media_type(path, bytes));
@@ -224,10 +224,8 @@ fn read_dir(
         if name.starts_with('.') {
             continue;
         }
-        let (inner, kind) = (
-            format!("{prefix}{name}"),
-            entry.file_type().map_err(unreadable)?,
-        );
+        let inner = format!("{prefix}{name}");
+        let kind = entry.file_type().map_err(unreadable)?;
         if kind.is_dir() {
             read_dir(&entry.path(), &format!("{inner}/"), files)?;
         } else if kind.is_file() {
@@ -299,10 +297,12 @@ impl Skills {
         page_size: usize,
         cache: Cache,
     ) -> Result<Reply, RpcError> {
-        let cursor = cursor.map(|text| Cursor::parse(LIST, text)).transpose()?;
+        let cursor = cursor
+            .map(|text| Cursor::parse(LIST_NUMBER, text))
+            .transpose()?;
         let (page, next) = self.0.page(cursor.as_ref(), page_size);
         let items: Vec<&SkillInfo> = page.into_iter().map(|info| &**info).collect();
-        let next = next.map(|cursor| cursor.write(LIST));
+        let next = next.map(|cursor| cursor.write(LIST_NUMBER));
         Ok(Reply::complete(ListResult {
             items: &items,
             next_cursor: next.as_deref(),

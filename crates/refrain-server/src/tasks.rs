@@ -106,9 +106,10 @@ impl Tasks {
     }
 
     fn try_slot(&self, caller: &LimitKey) -> Option<TaskSlot> {
-        let is_draining = self.services.limits.is_draining();
-        let slot = (!is_draining).then(|| self.leases.try_slot(&caller.account()));
-        slot.flatten()
+        match self.services.limits.is_draining() {
+            true => None,
+            false => self.leases.try_slot(&caller.account()),
+        }
     }
 
     pub(crate) fn running(&self) -> usize {

@@ -15,7 +15,7 @@ pub trait StoreLayer: Send + Sync + 'static {
     /// The store behind the layer.
     fn store(&self) -> &dyn TaskStore;
 
-    /// Passes an operation on. `name` is the name of its method.
+    /// Runs an operation of the store behind the layer. `name` is the name of its method.
     fn pass<'a, T: Send + 'a>(
         &'a self,
         _name: &'static str,

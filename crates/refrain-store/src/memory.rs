@@ -45,7 +45,7 @@ struct MemoryState {
     usage: UsageTable,
     /// The number of tasks created so far.
     created: u64,
-    /// Each with its expiry in seconds since 1970.
+    /// The records of the replay log, each with its expiry in seconds since 1970.
     records: HashMap<LogKey, (u64, Option<String>)>,
     tokens: HashMap<String, MemoryToken>,
     outbox: Outbox,
@@ -79,7 +79,7 @@ impl MemoryStore {
 
     fn hint(&self, task: &TaskId, due: bool, own: bool) {
         let task = task.clone();
-        // It fails if there is no listener.
+        // Fails if there is no listener.
         let _ = self.hints.send(Hint { task, due, own });
     }
 }
@@ -117,7 +117,7 @@ impl MemoryState {
     }
 
     fn claim(&mut self, claim: Claim<'_>, now: SystemTime) -> Vec<ClaimedTask> {
-        for id in self.queue.late(now) {
+        for id in self.queue.overdue(now) {
             self.update(&id, now, |_| ());
         }
         let until = after(now, claim.lease);

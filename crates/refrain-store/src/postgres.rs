@@ -136,12 +136,7 @@ impl GroupCommit for Postgres {
 /// Commits writes until the store is dropped.
 async fn write_batches(batches: WriteBatches<Postgres>, connections: Arc<Connections>) {
     while let Some(mut batch) = batches.next().await {
-        let commit = async {
-            let (mut connection, _permit) = connections.acquire().await?;
-            let done = batch.commit(&mut connection).await;
-            connections.release(done.is_ok().then_some(connection));
-            done
-        };
+        let commit = connections.run(async |connection| batch.commit(connection).await);
         let done = tokio::time::timeout(TIMEOUT, commit).await;
         if let Err(error) = done.unwrap_or_else(|_| Err(StoreError::timed_out(TIMEOUT))) {
             tracing::debug!(%error, "failed to write");

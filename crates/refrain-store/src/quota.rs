@@ -63,7 +63,7 @@ pub fn is_anonymous_account(account: &Principal) -> bool {
     account.id().is_none_or(str::is_empty) || account.account_address().is_some()
 }
 
-/// The usage of one account, which a [`Quota`] limits.
+/// The usage of one account, and the bytes of all accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) tasks: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Usage {
 }
 
 impl Quota {
-    /// The limit of all bytes for a write of this caller.
+    /// The limit of all accounts' bytes that applies to a write of an anonymous or authenticated caller.
     pub(crate) fn total_for(self, is_anonymous: bool) -> u64 {
         match is_anonymous {
             true => self.total_bytes.min(self.anonymous_bytes),
@@ -80,7 +80,7 @@ impl Quota {
         }
     }
 
-    /// Checks the usage after a write of an account that adds tasks and bytes. The statements check the same.
+    /// Checks a write of an account that adds tasks and bytes. The SQL statements make the same checks.
     pub(crate) fn check(
         self,
         used: Usage,
@@ -90,19 +90,23 @@ impl Quota {
         if tasks > 0 && used.tasks.saturating_add(tasks) > self.tasks {
             return Err(QuotaReached::Tasks(self.tasks));
         }
-        if bytes > 0 && used.bytes.saturating_add(bytes) > self.bytes {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let own = used.bytes.saturating_add(bytes);
+        if own > self.bytes {
             return Err(QuotaReached::Bytes(self.bytes));
         }
         let total = used.total_bytes.saturating_add(bytes);
-        if bytes > 0 && total > self.total_bytes {
+        if total > self.total_bytes {
             return Err(QuotaReached::TotalBytes(self.total_bytes));
         }
         let limit = self.total_for(is_anonymous_account(account));
-        if bytes > 0 && total > limit {
+        if total > limit {
             return Err(QuotaReached::AnonymousBytes(limit));
         }
         let small = self.bytes / SMALL_DIVISOR;
-        if bytes > 0 && total > limit - limit / 4 && used.bytes.saturating_add(bytes) > small {
+        if total > limit - limit / 4 && own > small {
             return Err(QuotaReached::Share(small));
         }
         Ok(())

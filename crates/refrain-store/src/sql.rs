@@ -41,8 +41,8 @@ pub(crate) fn run<'a, T, E: From<StoreError>>(
     })
 }
 
-/// Returns the next number of a commit of this process. A commit that timed out may reach the database after its retry;
-/// it is then rejected because of its lower number.
+/// Returns the number of a new commit. A commit that timed out may reach the database after its retry; its lower number
+/// then causes its rejection.
 pub(crate) fn next_commit() -> i64 {
     static COMMITS: AtomicI64 = AtomicI64::new(1);
     COMMITS.fetch_add(1, Ordering::Relaxed)
@@ -51,7 +51,7 @@ pub(crate) fn next_commit() -> i64 {
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         use sqlx::Error;
-        let kind = match &error {
+        let variant = match &error {
             Error::Io(_) | Error::Tls(_) | Error::Protocol(_) => Self::Unavailable,
             Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed => Self::Unavailable,
             Error::ColumnDecode { .. } | Error::Decode(_) => Self::Corrupt,
@@ -60,7 +60,7 @@ impl From<sqlx::Error> for StoreError {
                 .map_or(Self::Failed as ErrorVariant, |code| error_variant(&code)),
             _ => Self::Failed,
         };
-        kind(error.into())
+        variant(error.into())
     }
 }
 

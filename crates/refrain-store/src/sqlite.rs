@@ -77,7 +77,7 @@ impl SqliteStore {
         })
     }
 
-    /// Reads rows.
+    /// Runs a read-only query.
     async fn fetch<T>(&self, query: QueryAs<'_, Sqlite, T, SqliteArguments>) -> Result<Vec<T>>
     where
         T: for<'r> FromRow<'r, SqliteRow> + Send + Unpin,
@@ -87,7 +87,7 @@ impl SqliteStore {
 
     fn hint(&self, task: &TaskId, due: bool, own: bool) {
         let task = task.clone();
-        // It fails if there is no listener.
+        // Fails if there is no listener.
         let _ = self.hints.send(Hint { task, due, own });
     }
 }

@@ -109,8 +109,8 @@ pub trait TaskStore: Send + Sync + 'static {
     /// Otherwise the task that has been due longest comes first.
     fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>>;
 
-    /// Extends leases to this time from now, and returns the leases that are still held. An expired lease is held until
-    /// another worker claims the task.
+    /// Extends leases so that they end after the time `lease` from now. Returns the leases that are still held. An expired
+    /// lease is held until another worker claims the task.
     fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>>;
 
     /// Writes the progress of a task.
@@ -125,7 +125,7 @@ pub trait TaskStore: Send + Sync + 'static {
     /// Subscribes to the hints of this instance, and of other instances if the store supports it.
     fn hints(&self) -> broadcast::Receiver<Hint>;
 
-    /// Stores a token that is too large for the client, for this time. It counts as data of the account.
+    /// Stores a token that is too large for the client, for the time `keep`. It counts as data of the account.
     fn spill<'a>(
         &'a self,
         id: &'a str,
@@ -155,8 +155,8 @@ pub trait TaskStore: Send + Sync + 'static {
         retry: Option<Duration>,
     ) -> StoreFuture<'a, ()>;
 
-    /// Deletes deliveries of tasks that ended more than `age` ago, and the oldest ones over the number of `rows` (and
-    /// those that ended at the same time as the last of them); at most `most` in total. Returns the number of deleted
+    /// Deletes deliveries of tasks that ended more than `age` ago and, if more than `rows` remain, the oldest ones; at most
+    /// `most` in total. Deliveries that ended at the same time may be deleted together. Returns the number of deleted
     /// deliveries.
     fn trim_outbox(&self, age: Duration, rows: usize, most: usize) -> StoreFuture<'_, u64>;
 

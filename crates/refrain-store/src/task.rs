@@ -23,7 +23,7 @@ impl TaskId {
         is_valid.then(|| Self(text.into()))
     }
 
-    /// Makes an id from a column.
+    /// Makes an id from a database column.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn stored(text: String) -> Self {
         Self(text.into())
@@ -256,9 +256,9 @@ pub struct Commit {
     pub taken: Vec<String>,
     /// Keys of asks to withdraw.
     pub withdrawn: Vec<String>,
-    /// The handler's message; `None` keeps the last one, or removes it if the task completes.
+    /// The handler's new status message. `None`: the last one is kept, or removed if the task completes.
     pub status_message: Option<String>,
-    /// The continuation.
+    /// The state of the task after the commit.
     pub next: Next,
 }
 
@@ -368,7 +368,7 @@ pub struct SweepCounts {
     pub tokens: u64,
 }
 
-/// Implements `Debug` with these fields only; the others are private or long.
+/// Implements `Debug` with these fields only; the others are secret or long.
 macro_rules! impl_debug {
     ($($type:ident { $($field:ident),+ })+) => {$(
         impl fmt::Debug for $type {

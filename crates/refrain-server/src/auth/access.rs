@@ -77,7 +77,9 @@ impl AccessRules {
         for (broad, narrow) in &self.implied {
             check_scopes("the server", [broad].into_iter().chain(narrow))?;
         }
-        let requires_dpop = authenticator.as_ref().is_some_and(|it| it.requires_dpop());
+        let requires_dpop = authenticator
+            .as_ref()
+            .is_some_and(|authenticator| authenticator.requires_dpop());
         let publish = |mut metadata: ResourceMetadata| {
             if metadata.scopes_supported.is_empty() {
                 metadata.scopes_supported.clone_from(&self.scopes);
@@ -88,7 +90,7 @@ impl AccessRules {
         let metadata = self.metadata.map(publish).transpose()?;
         Ok(Auth {
             authenticator,
-            challenge: joined(&self.scopes, &[]),
+            challenge: join_distinct(&self.scopes, &[]),
             broader: broader(&self.implied),
             scopes: self.scopes,
             metadata,
@@ -116,7 +118,7 @@ impl Auth {
         if all.all(|scope| self.grants(&caller.scopes, scope)) {
             return Ok(());
         }
-        Err(MissingScopes(joined(&self.scopes, needed)))
+        Err(MissingScopes(join_distinct(&self.scopes, needed)))
     }
 
     fn grants(&self, scopes: &Scopes, needed: &str) -> bool {
@@ -142,8 +144,8 @@ fn broader(implied: &[(String, Vec<String>)]) -> HashMap<String, Vec<String>> {
         let mut next = 0;
         while let Some(narrow) = found.get(next).cloned() {
             next += 1;
-            for (broad, under) in implied {
-                if under.contains(&narrow) && !found.contains(broad) {
+            for (broad, narrower) in implied {
+                if narrower.contains(&narrow) && !found.contains(broad) {
                     found.push(broad.clone());
                 }
             }
@@ -153,7 +155,7 @@ fn broader(implied: &[(String, Vec<String>)]) -> HashMap<String, Vec<String>> {
     all
 }
 
-fn joined(first: &[String], second: &[String]) -> String {
+fn join_distinct(first: &[String], second: &[String]) -> String {
     let mut seen = HashSet::new();
     let mut all: Vec<&str> = first.iter().chain(second).map(String::as_str).collect();
     all.retain(|scope| seen.insert(*scope));
@@ -188,8 +190,8 @@ pub enum ScopeError {
 }
 
 pub(super) fn check_scope(scope: &str) -> Result<(), ScopeError> {
-    let plain = |c: char| matches!(c, '!'..='~') && !matches!(c, '"' | '\\');
-    if scope.is_empty() || !scope.chars().all(plain) {
+    let is_allowed = |c: char| matches!(c, '!'..='~') && !matches!(c, '"' | '\\');
+    if scope.is_empty() || !scope.chars().all(is_allowed) {
         return Err(ScopeError::Characters);
     }
     if scope == "offline_access" {

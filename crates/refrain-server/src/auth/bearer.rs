@@ -1,7 +1,8 @@
 //! A list of bearer tokens.
 
 use super::access::{ScopeError, check_scope};
-use super::{AuthFuture, AuthRejection, Authenticator, Caller, bearer_token, sha256};
+use super::{AuthFuture, AuthRejection, Authenticator, Caller, access_token, sha256};
+use crate::builder::debug_as_display;
 use http::HeaderMap;
 use parking_lot::RwLock;
 use refrain_core::Principal;
@@ -36,12 +37,7 @@ pub enum TokenListErrorKind {
     Scope(#[from] ScopeError),
 }
 
-/// Same as `Display`, because `main` prints errors with `Debug`.
-impl std::fmt::Debug for TokenListError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
-    }
-}
+debug_as_display!(TokenListError);
 
 /// A list of bearer tokens with principals and scopes. Keeps only digests of the tokens. Clones have the same list, also after
 /// [`replace`](Self::replace).
@@ -86,7 +82,7 @@ impl BearerTokens {
         };
         let mut callers = self.callers.read().clone();
         callers.insert(sha256(token.as_bytes()), caller);
-        Self::of(callers)
+        Self::from_callers(callers)
     }
 
     /// Accepts the tokens of another list instead, from the next request on.
@@ -134,17 +130,17 @@ impl BearerTokens {
                 return Err(invalid(TokenListErrorKind::Duplicate));
             }
         }
-        Ok(Self::of(callers))
+        Ok(Self::from_callers(callers))
     }
 
-    fn of(callers: Callers) -> Self {
+    fn from_callers(callers: Callers) -> Self {
         Self {
             callers: Arc::new(RwLock::new(callers)),
         }
     }
 
     fn identify(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
-        let token = bearer_token(headers)?;
+        let (_, token) = access_token(headers, &["bearer"])?;
         // A lookup by digest does not leak tokens through timing.
         let callers = self.callers.read();
         let caller = callers.get(&sha256(token.as_bytes())).cloned();

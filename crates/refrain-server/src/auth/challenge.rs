@@ -42,10 +42,10 @@ impl Challenge<'_> {
 
 /// Makes a text safe inside quotes: replaces `"`, `\` and all characters except printable ASCII.
 fn sanitize(value: &str) -> String {
-    let plain = |c: char| matches!(c, ' '..='~') && !matches!(c, '"' | '\\');
+    let is_safe = |c: char| matches!(c, ' '..='~') && !matches!(c, '"' | '\\');
     value
         .chars()
-        .map(|c| if plain(c) { c } else { '\'' })
+        .map(|c| if is_safe(c) { c } else { '\'' })
         .collect()
 }
 

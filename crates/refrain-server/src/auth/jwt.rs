@@ -8,6 +8,7 @@ mod validation;
 
 use super::url::{HttpUrlError, SafeUrl};
 use super::{AuthFuture, AuthRejection, Authenticator, Caller, access_token, single_header};
+use crate::builder::debug_as_display;
 use dpop::{ProofError, ProofTarget, ProofVerifier};
 use fetch::JwksDocument;
 use http::{HeaderMap, HeaderName, Method};
@@ -19,10 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use validation::{Requirements, TokenClaims, TokenError};
 
-const PROOF: HeaderName = HeaderName::from_static("dpop");
-const FILE_INTERVAL: Duration = Duration::from_secs(1);
-const URL_MAX_AGE: Duration = Duration::from_secs(600);
-const URL_INTERVAL: Duration = Duration::from_secs(5);
+const PROOF_HEADER: HeaderName = HeaderName::from_static("dpop");
+const FILE_READ_INTERVAL: Duration = Duration::from_secs(1);
+const URL_KEYS_MAX_AGE: Duration = Duration::from_secs(600);
+const URL_MIN_INTERVAL: Duration = Duration::from_secs(5);
 /// Ten years. Subtracting more could yield a time before 1970.
 const MAX_LEEWAY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -127,12 +128,7 @@ pub enum JwtVerifierError {
     },
 }
 
-/// Same as `Display`, because `main` prints errors with `Debug`.
-impl std::fmt::Debug for JwtVerifierError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
-    }
-}
+debug_as_display!(JwtVerifierError);
 
 impl JwtVerifier {
     /// A verifier for tokens of this issuer. The audience is usually the URL of the MCP endpoint.
@@ -155,8 +151,11 @@ impl JwtVerifier {
 
     async fn verify(&self, method: &Method, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
         let (scheme, token) = access_token(headers, &["bearer", "dpop"])?;
-        let proof = (scheme == "dpop").then(|| single_header(headers, &PROOF));
-        let proof = proof.map(|proof| proof.ok().flatten()?.to_str().ok());
+        let proof = (scheme == "dpop").then(|| {
+            let header = single_header(headers, &PROOF_HEADER).ok().flatten();
+            let proof = header.and_then(|header| header.to_str().ok());
+            proof.ok_or(ProofError::Missing)
+        });
         self.caller(method, token, proof).await.map_err(|error| {
             tracing::debug!(%error, "access token rejected");
             match error {
@@ -175,12 +174,12 @@ impl JwtVerifier {
         })
     }
 
-    /// The caller with this token. `proof` is `None` without the DPoP scheme, and `Some(None)` if the proof is missing.
+    /// The caller with this token. `proof` is `None` if the token was sent with the scheme `Bearer`.
     async fn caller(
         &self,
         method: &Method,
         token: &str,
-        proof: Option<Option<&str>>,
+        proof: Option<Result<&str, ProofError>>,
     ) -> Result<Caller, TokenError> {
         let header = validation::parse_header(token)?;
         // Before the key lookup, because an unknown key triggers a fetch.
@@ -206,7 +205,7 @@ impl JwtVerifier {
         token: &str,
         claims: &TokenClaims,
         principal: &Principal,
-        proof: Option<Option<&str>>,
+        proof: Option<Result<&str, ProofError>>,
     ) -> Result<(), TokenError> {
         let (thumbprint, proof) = match (claims.thumbprint(), proof) {
             (None, None) if !self.requires_dpop => return Ok(()),
@@ -221,7 +220,7 @@ impl JwtVerifier {
             principal,
         };
         let proofs = self.proofs.as_ref().ok_or(ProofError::Url)?;
-        Ok(proofs.check(proof.ok_or(ProofError::Missing)?, &target)?)
+        Ok(proofs.check(proof?, &target)?)
     }
 }
 
@@ -274,12 +273,16 @@ impl JwtVerifierBuilder {
             return Err(JwtVerifierError::Audience);
         }
         let (source, max_age, interval) = match self.jwks.clone() {
-            Jwks::File(path) => (KeySource::File(path), FILE_INTERVAL, FILE_INTERVAL),
+            Jwks::File(path) => (
+                KeySource::File(path),
+                FILE_READ_INTERVAL,
+                FILE_READ_INTERVAL,
+            ),
             Jwks::Url(url) => match SafeUrl::parse(&url).and_then(JwksDocument::new) {
                 Ok(document) => (
                     KeySource::Url(Box::new(document)),
-                    URL_MAX_AGE,
-                    URL_INTERVAL,
+                    URL_KEYS_MAX_AGE,
+                    URL_MIN_INTERVAL,
                 ),
                 Err(reason) => return Err(JwtVerifierError::Url { url, reason }),
             },

@@ -1,6 +1,7 @@
 //! Callers that a trusted proxy has authenticated.
 
 use super::{AuthFuture, AuthRejection, Authenticator, Caller, Scopes, sha256, single_header};
+use crate::builder::debug_as_display;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::SHA256_OUTPUT_LEN;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -51,21 +52,16 @@ pub enum TrustedProxyError {
     },
 }
 
-/// Same as `Display`, because `main` prints errors with `Debug`.
-impl std::fmt::Debug for TrustedProxyError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
-    }
-}
+debug_as_display!(TrustedProxyError);
 
 impl TrustedProxy {
     /// A proxy that sends this secret in the header `x-proxy-secret`, and the principal in `x-forwarded-user`.
     ///
     /// The principal is the UTF-8 text of the header. Control characters and white space other than spaces are rejected.
     pub fn new(secret: &str) -> Result<Self, TrustedProxyError> {
-        let visible = |c: char| matches!(c, ' '..='~');
-        let trimmed = secret == secret.trim();
-        if secret.len() < MIN_SECRET_CHARS || !trimmed || !secret.chars().all(visible) {
+        let is_printable = |c: char| matches!(c, ' '..='~');
+        let is_trimmed = secret == secret.trim();
+        if secret.len() < MIN_SECRET_CHARS || !is_trimmed || !secret.chars().all(is_printable) {
             return Err(TrustedProxyError::Secret);
         }
         Ok(Self {

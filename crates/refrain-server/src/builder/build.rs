@@ -30,14 +30,15 @@ impl ServerBuilder {
             return Err(BuildError::AdvertiseNeedsKeys);
         }
         let namespace = Namespace::new(std::mem::take(&mut self.task_namespace))?;
-        let header = self.client_address_header.take();
-        let client_address_header = header
+        let client_address_header = self
+            .client_address_header
+            .take()
             .map(|name| name.parse().map_err(|_| BuildError::HeaderName(name)))
             .transpose()?;
         let resource = self.access.metadata.as_ref();
-        let resource = resource.map(|metadata| metadata.resource.clone());
+        let resource = resource.map(|metadata| metadata.resource.as_str());
         let server_card = self.server_card.take();
-        let server_card = server_card.map(|card| card.publish(&self.info, resource.as_deref()));
+        let server_card = server_card.map(|card| card.publish(&self.info, resource));
         let server_card = server_card.transpose()?;
         let skills = Skills::new(&self.skills)?;
         let services = self.services();
@@ -58,8 +59,8 @@ impl ServerBuilder {
             let tasks = self.task_store.map(|store| {
                 let (catalog, auth) = (catalog.clone(), auth.clone());
                 let (flows, services) = (flows.clone(), services.clone());
-                let (tasks, webhooks) = ((store, self.task_options), self.webhooks);
-                Tasks::new(tasks, namespace, webhooks, catalog, auth, flows, services)
+                let (store, webhooks) = ((store, self.task_options), self.webhooks);
+                Tasks::new(store, namespace, webhooks, catalog, auth, flows, services)
             });
             let live = LiveCalls::new(&relay.own, flows.clone(), services.clone());
             let rounds = Rounds::new(
@@ -125,7 +126,7 @@ impl ServerBuilder {
 
     /// Checks the declared extensions and adds the built-in ones.
     fn declare_extensions(&mut self) -> Result<(), BuildError> {
-        if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
+        if let Some(name) = self.extensions.keys().find(|name| !is_extension_name(name)) {
             return Err(BuildError::ExtensionName(name.clone()));
         }
         for name in [TASKS_EXTENSION, SKILLS_EXTENSION, CALL_ID_KEY] {
@@ -133,18 +134,20 @@ impl ServerBuilder {
                 return Err(BuildError::ReservedExtension(name));
             }
         }
-        let settings = || Value::Object(Map::new());
+        let no_settings = || Value::Object(Map::new());
         // Tells clients that they may repeat a call whose response was lost.
-        self.extensions.insert(CALL_ID_KEY.into(), settings());
+        self.extensions.insert(CALL_ID_KEY.into(), no_settings());
         if !self.skills.is_empty() {
-            self.extensions.insert(SKILLS_EXTENSION.into(), settings());
+            self.extensions
+                .insert(SKILLS_EXTENSION.into(), no_settings());
         }
         if self.task_store.is_some() {
             self.task_options.check()?;
             if self.task_options.seal && self.keys.is_none() {
                 return Err(BuildError::SealingNeedsKeys);
             }
-            self.extensions.insert(TASKS_EXTENSION.into(), settings());
+            self.extensions
+                .insert(TASKS_EXTENSION.into(), no_settings());
         }
         Ok(())
     }
@@ -157,8 +160,8 @@ impl ServerBuilder {
             KeyRing::generate(&*self.source)
         });
         let sealer = Arc::new(Sealer::new(keys, self.sealing.clone(), self.source.clone()));
-        let seals = self.task_store.is_some() && self.task_options.seal;
-        let replay_log = self.replay_log.clone().map(|log| match seals {
+        let is_sealed = self.task_store.is_some() && self.task_options.seal;
+        let replay_log = self.replay_log.clone().map(|log| match is_sealed {
             true => Arc::new(SealedLog::new(log, sealer.clone())) as Arc<dyn ReplayLog>,
             false => log,
         });
@@ -189,8 +192,8 @@ impl ServerBuilder {
     }
 }
 
-/// Whether an extension has the form `prefix/name`, with a prefix of labels separated by dots.
-fn is_prefixed(name: &str) -> bool {
+/// Whether a name has the form `prefix/name`, with a prefix of labels separated by dots.
+fn is_extension_name(name: &str) -> bool {
     let label = "[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?";
     let form = format!(r"^{label}(\.{label})*/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$");
     let form = Regex::new(&form).expect("the regex is valid");

@@ -52,7 +52,7 @@ pub enum BuildError {
         reason: HttpUrlError,
     },
     /// The URL of a peer is invalid.
-    #[error("invalid URL of a peer {url:?}: {reason}")]
+    #[error("invalid peer URL {url:?}: {reason}")]
     Peer {
         /// The URL.
         url: String,
@@ -81,7 +81,7 @@ pub enum BuildError {
         reason: String,
     },
     /// A tool has no name.
-    #[error("a tool needs a name")]
+    #[error("empty tool name")]
     EmptyName,
     /// The URI of a resource is invalid.
     #[error("invalid resource URI {uri:?}: {reason}")]
@@ -175,9 +175,17 @@ fn header_hint(error: &ParamHeaderError) -> &'static str {
     }
 }
 
-/// `main` prints the `Debug` form when it returns the error.
-impl std::fmt::Debug for BuildError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
-    }
+/// Implements `Debug` of an error like `Display`, because `main` prints the error that it returns with `Debug`.
+macro_rules! debug_as_display {
+    ($error:ident) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    };
 }
+
+pub(crate) use debug_as_display;
+
+debug_as_display!(BuildError);

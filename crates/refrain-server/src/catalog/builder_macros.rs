@@ -1,8 +1,8 @@
 //! Macros for the builder methods that several kinds of entries share.
 
-/// Adds the methods that all entries have. `$key` is the identifying field of `info`, `$to` completes the documentation of
-/// `scopes`, and `$field`s are further fields for `Debug`.
-macro_rules! entry {
+/// Adds the methods that all entries have. `$key` is the field of `info` that identifies the entry, `$to` is the verb in the
+/// documentation of `scopes`, and the `$field`s are further fields for `Debug`.
+macro_rules! impl_entry {
     ($type:ident, $key:ident, $to:literal $(, $field:ident)*) => {
         impl $type {
             /// Sets the title for display.
@@ -11,7 +11,7 @@ macro_rules! entry {
                 self
             }
 
-            /// Sets the description, which helps models and people to choose.
+            /// Sets the description, from which models and people choose.
             pub fn describe(mut self, description: impl Into<String>) -> Self {
                 let description = Some(description.into());
                 self.info.set("description", |info| info.description = description);
@@ -70,7 +70,7 @@ macro_rules! entry {
 }
 
 /// Adds the methods for completion. `$name` is `argument` or `variable`.
-macro_rules! completed {
+macro_rules! impl_completion {
     ($(#[$doc:meta])* $type:ident, $name:ident) => {
         impl $type {
             $(#[$doc])*
@@ -102,7 +102,7 @@ macro_rules! completed {
 }
 
 /// Adds the methods for the content of resources and resource templates.
-macro_rules! content {
+macro_rules! impl_content {
     ($type:ident) => {
         impl $type {
             /// Sets the media type of the content.
@@ -129,4 +129,4 @@ macro_rules! content {
     };
 }
 
-pub(crate) use {completed, content, entry};
+pub(crate) use {impl_completion, impl_content, impl_entry};

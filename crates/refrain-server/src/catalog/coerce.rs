@@ -6,7 +6,7 @@
 use serde_json::{Number, Value};
 
 /// Maximum depth of references and alternatives that are followed to find a field's type.
-const DEPTH: usize = 4;
+const MAX_DEPTH: usize = 4;
 
 /// The fields of an argument struct that are converted from text.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl TextFields {
     pub(crate) fn new(schema: &Value) -> Self {
         let fields = schema["properties"].as_object().into_iter().flatten();
         let converted = fields.filter_map(|(name, field)| {
-            let scalar = ScalarType::of(field, schema, DEPTH)?;
+            let scalar = ScalarType::of(field, schema, MAX_DEPTH)?;
             Some((name.clone(), scalar))
         });
         Self(converted.collect())
@@ -54,12 +54,12 @@ impl ScalarType {
         }
         let types = match &field["type"] {
             Value::Array(types) => types.as_slice(),
-            one => std::slice::from_ref(one),
+            single => std::slice::from_ref(single),
         };
-        if types.iter().any(|one| one == "string") {
+        if types.iter().any(|name| name == "string") {
             return None;
         }
-        types.iter().find_map(|one| match one.as_str()? {
+        types.iter().find_map(|name| match name.as_str()? {
             "integer" => Some(Self::Integer),
             "number" => Some(Self::Number),
             "boolean" => Some(Self::Boolean),

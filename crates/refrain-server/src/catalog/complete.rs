@@ -64,7 +64,7 @@ fn matching(values: &[String], typed: &str) -> Completion {
         .iter()
         .filter_map(|value| Some((position(value)? > 0, value)));
     let mut matches: Vec<(bool, &String)> = ranked.collect();
-    matches.sort_by_key(|(is_inside, _)| *is_inside);
+    matches.sort_by_key(|(is_inner, _)| *is_inner);
     matches
         .into_iter()
         .map(|(_, value)| value.clone())
@@ -106,7 +106,7 @@ impl Catalog {
         }))
     }
 
-    /// The completion function. `None` if the argument exists but has none.
+    /// The completion function of an argument. `None` if the argument has no such function.
     fn completer(
         &self,
         params: &CompleteParams<'_>,

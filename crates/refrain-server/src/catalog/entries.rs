@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-/// Settings and shared parts for registering and listing entries.
+/// Settings of the server that apply when entries are registered and listed.
 pub(crate) struct Rules {
     pub(crate) states: StateMap,
     pub(crate) has_replay_log: bool,
@@ -75,7 +75,7 @@ pub(crate) struct Entries {
     pub(crate) resources: PagedMap<Arc<Resource>>,
     pub(crate) templates: PagedMap<Arc<RegisteredTemplate>>,
     /// The first page of each list, rendered once.
-    first: [OnceLock<Reply>; 4],
+    first_pages: [OnceLock<Reply>; 4],
     pub(crate) discover: OnceLock<Reply>,
 }
 
@@ -125,7 +125,7 @@ impl Entries {
 
     fn add_tool(&mut self, tool: &Arc<Tool>, rules: &Rules) -> Result<Listing, BuildError> {
         let name = &tool.info.name;
-        check_name(name)?;
+        check_tool_name(name)?;
         tool.entry.check(name, rules)?;
         tool.check(rules)?;
         let schema_error = |which, reason| BuildError::Schema {
@@ -242,7 +242,7 @@ impl Entries {
         rules: &Rules,
     ) -> Result<Reply, RpcError> {
         let Some(cursor) = cursor else {
-            let first = &self.first[listing as usize];
+            let first = &self.first_pages[listing as usize];
             let render = || self.render(listing, None, rules);
             return Ok(first.get_or_init(render).clone());
         };
@@ -253,14 +253,14 @@ impl Entries {
     fn render(&self, listing: Listing, cursor: Option<&Cursor>, rules: &Rules) -> Reply {
         let page = (listing, cursor, rules);
         match listing {
-            Listing::Tools => reply(page, &self.tools, |it| &it.tool.info),
-            Listing::Prompts => reply(page, &self.prompts, |it| &it.info),
-            Listing::Resources => reply(page, &self.resources, |it| &it.info),
-            Listing::ResourceTemplates => reply(page, &self.templates, |it| &it.template.info),
+            Listing::Tools => page_reply(page, &self.tools, |it| &it.tool.info),
+            Listing::Prompts => page_reply(page, &self.prompts, |it| &it.info),
+            Listing::Resources => page_reply(page, &self.resources, |it| &it.info),
+            Listing::ResourceTemplates => page_reply(page, &self.templates, |it| &it.template.info),
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = &CatalogEntry> {
+    fn all_entries(&self) -> impl Iterator<Item = &CatalogEntry> {
         let tools = self.tools.iter().map(|it| &it.tool.entry);
         let prompts = self.prompts.iter().map(|it| &it.entry);
         let resources = self.resources.iter().map(|it| &it.entry);
@@ -269,11 +269,11 @@ impl Entries {
     }
 
     pub(crate) fn needs_scopes(&self) -> bool {
-        self.all().any(|entry| !entry.scopes.is_empty())
+        self.all_entries().any(|entry| !entry.scopes.is_empty())
     }
 
     pub(crate) fn completes(&self) -> bool {
-        self.all().any(|entry| !entry.completers.is_empty())
+        self.all_entries().any(|entry| !entry.completers.is_empty())
     }
 
     /// The server's capabilities, without extensions.
@@ -297,7 +297,7 @@ impl Entries {
     }
 }
 
-fn reply<T: Clone, I: ListEntry>(
+fn page_reply<T: Clone, I: ListEntry>(
     (listing, cursor, rules): (Listing, Option<&Cursor>, &Rules),
     entries: &PagedMap<T>,
     info: impl Fn(&T) -> &I,
@@ -312,13 +312,13 @@ fn reply<T: Clone, I: ListEntry>(
     })
 }
 
-/// Unusual names are accepted with a warning, because some clients turn them into function names.
-fn check_name(name: &str) -> Result<(), BuildError> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+/// Checks the name of a tool. Warns about unusual names, because some clients turn names into function names.
+fn check_tool_name(name: &str) -> Result<(), BuildError> {
+    let is_usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() {
         return Err(BuildError::EmptyName);
     }
-    if name.len() > 128 || !name.chars().all(plain) {
+    if name.len() > 128 || !name.chars().all(is_usual) {
         tracing::warn!(
             tool = name,
             "some clients reject this tool name: use up to 128 characters from A-Z a-z 0-9 _ - ."
@@ -341,9 +341,9 @@ pub(crate) fn encode_uri(uri: &str) -> Cow<'_, str> {
 
 fn check_uri(uri: &str) -> Result<(), BuildError> {
     let scheme = uri.split_once(':').map(|(scheme, _)| scheme);
-    let in_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    let is_in_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
     let has_scheme = scheme.is_some_and(|scheme| {
-        scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(in_scheme)
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(is_in_scheme)
     });
     let reason = match uri.chars().find(|c| needs_encoding(*c)) {
         _ if !has_scheme => "a scheme is missing, as in notes://today".to_owned(),

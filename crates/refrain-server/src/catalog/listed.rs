@@ -1,4 +1,4 @@
-//! The entry of a tool, prompt, resource or resource template in its list.
+//! Entries in the lists of tools, prompts, resources and resource templates.
 
 use refrain_wire::ListEntry;
 use refrain_wire::client::AsSent;
@@ -43,18 +43,18 @@ impl<T: Clone + Serialize> Listed<T> {
             foreign: Some(members),
         };
         set(&mut listed.info);
-        own.iter().for_each(|member| listed.list(member));
+        own.iter().for_each(|member| listed.copy_to_foreign(member));
         listed
     }
 
     /// Changes one member.
     pub(super) fn set(&mut self, member: &str, change: impl FnOnce(&mut T)) {
         change(&mut self.info);
-        self.list(member);
+        self.copy_to_foreign(member);
     }
 
-    /// Lists the member of `info` instead of the member that the other server sent.
-    fn list(&mut self, member: &str) {
+    /// Copies a member from `info` to the members that the other server sent.
+    fn copy_to_foreign(&mut self, member: &str) {
         let Some(foreign) = &mut self.foreign else {
             return;
         };
@@ -65,7 +65,7 @@ impl<T: Clone + Serialize> Listed<T> {
         }
     }
 
-    /// Changes a member that is an object and that another server sent. An empty object is removed.
+    /// Changes an object that another server sent as a member. If it is then empty, removes the member.
     pub(super) fn change_foreign(
         &mut self,
         member: &str,
@@ -74,19 +74,19 @@ impl<T: Clone + Serialize> Listed<T> {
         let Some(foreign) = &mut self.foreign else {
             return;
         };
-        let Some(at) = foreign.iter().position(|(name, _)| name == member) else {
+        let Some(index) = foreign.iter().position(|(name, _)| name == member) else {
             return;
         };
-        if let Ok(mut members) = serde_json::from_str(foreign[at].1.get()) {
+        if let Ok(mut members) = serde_json::from_str(foreign[index].1.get()) {
             change(&mut members);
             if let Ok(value) = to_raw_value(&members)
                 && !members.is_empty()
             {
-                foreign[at].1 = value;
+                foreign[index].1 = value;
                 return;
             }
         }
-        foreign.remove(at);
+        foreign.remove(index);
     }
 }
 

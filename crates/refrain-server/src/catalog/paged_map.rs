@@ -71,7 +71,7 @@ impl<T: Clone> PagedMap<T> {
 
     /// The page after a cursor, and the cursor for the next page.
     pub(crate) fn page(&self, cursor: Option<&Cursor>, size: usize) -> (Vec<&T>, Option<Cursor>) {
-        // Instances may number entries differently, so the name decides. The number serves for removed entries.
+        // Instances may number entries differently, so the name decides. The number is for entries removed since.
         let number = |cursor: &Cursor| match self.by_name.get(cursor.name.as_str()) {
             Some((number, _)) => *number,
             None => cursor.number,
@@ -110,10 +110,10 @@ impl Cursor {
         })
     }
 
-    /// Parses the text that [`write`](Self::write) returned for the same list.
+    /// Reads the text that [`write`](Self::write) returned for the same list.
     fn read(list: usize, text: &str) -> Option<Self> {
-        let plain = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
-        let (_, rest) = plain.split_once('.')?;
+        let decoded = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
+        let (_, rest) = decoded.split_once('.')?;
         let (number, name) = rest.split_once('.')?;
         let cursor = Self {
             number: number.parse().ok()?,

@@ -1,6 +1,6 @@
 //! Prompts.
 
-use super::builder_macros::{completed, entry};
+use super::builder_macros::{impl_completion, impl_entry};
 use super::coerce::TextFields;
 use super::complete::{Completers, from_list};
 use super::entry::CatalogEntry;
@@ -32,7 +32,7 @@ impl Prompt {
             .into(),
             entry: CatalogEntry {
                 text_fields: TextFields::new(&schema),
-                completers: choices(&schema),
+                completers: enum_completers(&schema),
                 ..CatalogEntry::new(handler)
             },
         }
@@ -59,8 +59,8 @@ impl Prompt {
     }
 }
 
-entry!(Prompt, name, "get it");
-completed! {
+impl_entry!(Prompt, name, "get it");
+impl_completion! {
     /// Suggests values for an argument while it is typed. Enums suggest their variants by default.
     ///
     /// ```
@@ -94,8 +94,8 @@ fn arguments(schema: &Value) -> Vec<PromptArgument> {
 }
 
 /// Completion functions for the fields of an object schema that have a fixed set of values.
-fn choices(schema: &Value) -> Completers {
-    let fixed = |field: &Value| -> Option<Vec<String>> {
+fn enum_completers(schema: &Value) -> Completers {
+    let fixed_values = |field: &Value| -> Option<Vec<String>> {
         let target = match field["$ref"].as_str() {
             Some(path) => schema.pointer(path.strip_prefix('#')?)?,
             None => field,
@@ -109,7 +109,7 @@ fn choices(schema: &Value) -> Completers {
     };
     let fields = schema["properties"].as_object().into_iter().flatten();
     fields
-        .filter_map(|(name, field)| Some((name.clone(), from_list(fixed(field)?))))
+        .filter_map(|(name, field)| Some((name.clone(), from_list(fixed_values(field)?))))
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! Resources and resource templates.
 
-use super::builder_macros::{completed, content, entry};
+use super::builder_macros::{impl_completion, impl_content, impl_entry};
 use super::coerce::TextFields;
 use super::entry::CatalogEntry;
 use super::listed::Listed;
@@ -147,7 +147,7 @@ impl ResourceTemplate {
         self
     }
 
-    /// The names of the variables. None if the URI template is invalid, which is an error when the template is registered.
+    /// The names of the variables. Empty if the URI template is invalid, which is an error when the template is registered.
     ///
     /// ```
     /// # use refrain::server::ResourceTemplate;
@@ -162,11 +162,11 @@ impl ResourceTemplate {
     }
 }
 
-entry!(Resource, uri, "read it");
-content!(Resource);
-entry!(ResourceTemplate, uri_template, "read them");
-content!(ResourceTemplate);
-completed! {
+impl_entry!(Resource, uri, "read it");
+impl_content!(Resource);
+impl_entry!(ResourceTemplate, uri_template, "read them");
+impl_content!(ResourceTemplate);
+impl_completion! {
     /// Suggests values for a variable while it is typed.
     ResourceTemplate, variable
 }

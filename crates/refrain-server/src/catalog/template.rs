@@ -109,10 +109,10 @@ impl Pattern {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let first_use =
             |pattern: &Self, name: &str| pattern.uses().position(|variable| variable.name == name);
-        let alike = |(one, two): (&Variable, &Variable)| {
+        let is_alike = |(one, two): (&Variable, &Variable)| {
             one.prefix == two.prefix && first_use(self, &one.name) == first_use(other, &two.name)
         };
-        self.regex.as_str() == other.regex.as_str() && self.uses().zip(other.uses()).all(alike)
+        self.regex.as_str() == other.regex.as_str() && self.uses().zip(other.uses()).all(is_alike)
     }
 
     /// The variables, repeated for each use.
@@ -142,12 +142,12 @@ pub(crate) fn find<'a, T>(
 
 /// The regex for one character of a value.
 fn character(expression: &Expression) -> String {
-    let several = expression.variables.len() > 1 || expression.variables[0].exploded;
-    let excluded = expression.operator.excluded[usize::from(several)];
+    let has_several = expression.variables.len() > 1 || expression.variables[0].exploded;
+    let excluded = expression.operator.excluded[usize::from(has_several)];
     format!("(?:[^%{excluded}]|%[0-9A-F]{{2}})")
 }
 
-/// The regex for values in order. Trailing values are optional; all are if a sign precedes the first.
+/// The regex for values in order. Values after the first are optional; so is the first, if a sign precedes it.
 fn values(expression: &Expression) -> String {
     let character = character(expression);
     let first = regex::escape(expression.operator.first);
@@ -156,15 +156,15 @@ fn values(expression: &Expression) -> String {
     // From last to first, because each group contains the following ones.
     for (at, variable) in expression.variables.iter().enumerate().rev() {
         let is_required = at == 0 && first.is_empty();
-        let (lead, some) = match at {
+        let (lead, repetition) = match at {
             0 => (&first, if is_required { "+?" } else { "*?" }),
             _ => (&separator, "*?"),
         };
-        let more = match variable.exploded {
+        let further_items = match variable.exploded {
             true => format!("(?:{separator}{character}*?)*?"),
             false => String::new(),
         };
-        pattern = format!("{lead}({character}{some}{more}){pattern}");
+        pattern = format!("{lead}({character}{repetition}{further_items}){pattern}");
         if !is_required {
             pattern = format!("(?:{pattern})?");
         }
@@ -239,10 +239,10 @@ fn merge(mut found: Vec<(&Variable, Value)>) -> Option<Map<String, Value>> {
 pub(crate) fn normalize(text: &str) -> Option<String> {
     let mut normal = String::with_capacity(text.len());
     for byte in decode_bytes(text) {
-        let (byte, encoded) = byte?;
-        let unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-        let reserved = b":/?#[]@!$&'()*+,;=".contains(&byte);
-        if unreserved || (reserved && !encoded) {
+        let (byte, is_encoded) = byte?;
+        let is_unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        let is_reserved = b":/?#[]@!$&'()*+,;=".contains(&byte);
+        if is_unreserved || (is_reserved && !is_encoded) {
             normal.push(char::from(byte));
         } else {
             // Writing to a string cannot fail.

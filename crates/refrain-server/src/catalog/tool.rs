@@ -1,7 +1,7 @@
 //! Tools.
 
 use super::Rules;
-use super::builder_macros::entry;
+use super::builder_macros::impl_entry;
 use super::entry::{CatalogEntry, Pin};
 use super::listed::Listed;
 use crate::builder::BuildError;
@@ -37,7 +37,7 @@ pub struct Tool {
     pub(crate) entry: CatalogEntry,
 }
 
-/// The schemas that calls are checked against. The schemas of another server's entry are only listed.
+/// Whether calls are checked against the schemas of the tool. The schemas of another server's entry are only listed.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaChecks {
     pub(super) input: bool,
@@ -47,11 +47,12 @@ pub(super) struct SchemaChecks {
 impl Tool {
     /// Creates a tool. The schema of its arguments is derived from the handler's argument struct.
     pub fn new<M, H: Handler<M, ToolCall>>(name: impl Into<String>, handler: H) -> Self {
-        let none = || json!({"type": "object", "properties": {}, "additionalProperties": false});
+        let no_arguments =
+            || json!({"type": "object", "properties": {}, "additionalProperties": false});
         Self {
             info: ToolInfo {
                 name: name.into(),
-                input_schema: H::schema().unwrap_or_else(none),
+                input_schema: H::schema().unwrap_or_else(no_arguments),
                 output_schema: H::output_schema(),
                 ..ToolInfo::default()
             }
@@ -251,9 +252,9 @@ impl TaskPolicy {
         if self.required {
             return Some(TaskSupport::Required);
         }
-        let can = self.always || self.after.is_some() || self.detaches;
-        can.then_some(TaskSupport::Optional)
+        let is_optional = self.always || self.after.is_some() || self.detaches;
+        is_optional.then_some(TaskSupport::Optional)
     }
 }
 
-entry!(Tool, name, "call it", version);
+impl_entry!(Tool, name, "call it", version);

@@ -1,7 +1,7 @@
 //! A queue for permits of a shared resource, in which callers take turns.
 //!
-//! A caller has at most as many permits as are free, so a further caller usually gets one. If all are in use, each caller
-//! that waits gets a permit before any of them gets a second one. So a caller with many operations delays only itself.
+//! A caller has at most as many permits as are free, so a further caller usually gets one. If all are in use, each waiting
+//! caller gets one permit before any of them gets a second one. So a caller with many operations delays only itself.
 
 use super::limiter::LimitKey;
 use parking_lot::Mutex;
@@ -58,9 +58,9 @@ impl FairQueue {
     async fn wait_for_permit(self: &Arc<Self>, key: LimitKey) -> QueuePermit {
         let waiting = {
             let mut state = self.state.lock();
-            let has_turn = state.is_free_for(&key, self.capacity);
+            let is_free = state.is_free_for(&key, self.capacity);
             let caller = state.callers.entry(key.clone()).or_default();
-            if has_turn && caller.waiting.is_empty() {
+            if is_free && caller.waiting.is_empty() {
                 caller.in_use += 1;
                 state.in_use += 1;
                 return self.permit(key);
@@ -78,7 +78,7 @@ impl FairQueue {
             .expect("the queue keeps a sender until it has sent a permit")
     }
 
-    /// Runs an operation whose work is done before it waits for the first time: it holds the permit until then.
+    /// Runs an operation, and holds the permit until the operation waits for the first time. Its work must be done by then.
     pub(crate) async fn run_until_pending<F: Future>(
         permit: QueuePermit,
         operation: F,
@@ -164,7 +164,7 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll, Waker};
 
-    type Entering<'a> = Pin<Box<dyn Future<Output = QueuePermit> + 'a>>;
+    type PendingPermit<'a> = Pin<Box<dyn Future<Output = QueuePermit> + 'a>>;
 
     fn key(name: &str) -> LimitKey {
         LimitKey::Principal(Principal::new(name))
@@ -182,10 +182,10 @@ mod tests {
         queue: &'a Arc<FairQueue>,
         name: &str,
         count: usize,
-    ) -> (Vec<QueuePermit>, VecDeque<Entering<'a>>) {
+    ) -> (Vec<QueuePermit>, VecDeque<PendingPermit<'a>>) {
         let (mut permits, mut waiting) = (Vec::new(), VecDeque::new());
         for _ in 0..count {
-            let mut entering: Entering<'a> = Box::pin(queue.wait_for_permit(key(name)));
+            let mut entering: PendingPermit<'a> = Box::pin(queue.wait_for_permit(key(name)));
             match poll(&mut entering) {
                 Some(permit) => permits.push(permit),
                 None => waiting.push_back(entering),

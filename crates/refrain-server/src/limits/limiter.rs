@@ -34,14 +34,14 @@ pub(crate) struct Limiter {
 enum Sharing {
     /// Up to its own limit.
     Fixed,
-    /// At most as many as are free, so that there are some for every further caller.
+    /// At most as many as are free, so that some are left for every further caller.
     LeavesRoom,
-    /// As `LeavesRoom`. A caller that has some units also leaves a quarter of the limit to callers that have none.
-    /// Otherwise many callers with a few units each would use all of them.
+    /// Like `LeavesRoom`, and a caller that has units also leaves a quarter of the limit to callers without any. Otherwise
+    /// many callers with a few units each would use all of them.
     LeavesQuarter,
 }
 
-/// The part of a limit that is left to some callers.
+/// The part of a limit that is reserved for new or authenticated callers.
 pub(crate) fn quarter(limit: usize) -> usize {
     limit / 4
 }
@@ -56,7 +56,7 @@ pub(crate) enum LimitKey {
     Anonymous,
 }
 
-/// Hashes a key in one piece. The derived hash of an address has four.
+/// Hashes an address with a single write, which is faster than the derived implementation.
 impl Hash for LimitKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
@@ -345,7 +345,7 @@ impl Limiter {
     }
 }
 
-/// A larger size is over every limit.
+/// The units of this many bytes. A size beyond `u32` is over every limit anyway.
 fn units_of(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

@@ -1,6 +1,6 @@
 //! Permits of calls whose home is memory.
 //!
-//! If other callers use up a limit, the longest-waiting call of the anonymous caller with the most calls is evicted. So
+//! If other callers use up a limit, the longest-waiting call of the anonymous caller that uses most of it is evicted. So
 //! abandoned calls of anonymous callers do not block other callers.
 
 use super::InstanceLimits;
@@ -15,16 +15,13 @@ use std::task::{Context, Waker};
 pub(crate) struct LivePermit {
     limits: Arc<InstanceLimits>,
     key: LimitKey,
-    held: Arc<HeldPermits>,
-    /// The number in the order of waiting calls.
+    held: Arc<Mutex<HeldPermits>>,
+    /// The number of the current wait. `None`: the call is running.
     waiting: Option<u64>,
 }
 
 #[derive(Default)]
-struct HeldPermits(Mutex<HeldState>);
-
-#[derive(Default)]
-struct HeldState {
+struct HeldPermits {
     /// `None`: the call was evicted.
     permits: Option<CallPermits>,
     /// Wakes a waiting call when it is evicted.
@@ -41,7 +38,7 @@ pub(crate) struct CallPermits {
 /// The calls of anonymous callers that wait for an answer, the longest first.
 #[derive(Default)]
 pub(super) struct WaitingCalls {
-    calls: BTreeMap<u64, (LimitKey, Arc<HeldPermits>)>,
+    calls: BTreeMap<u64, (LimitKey, Arc<Mutex<HeldPermits>>)>,
     /// The number of waits so far.
     count: u64,
 }
@@ -61,10 +58,10 @@ impl InstanceLimits {
         Ok(LivePermit {
             limits: self.clone(),
             key,
-            held: Arc::new(HeldPermits(Mutex::new(HeldState {
+            held: Arc::new(Mutex::new(HeldPermits {
                 permits: Some(permits),
                 waker: None,
-            }))),
+            })),
             waiting: None,
         })
     }
@@ -121,7 +118,7 @@ impl WaitingCalls {
         let Some((_, (_, held))) = calls.next() else {
             return false;
         };
-        let HeldState { permits, waker } = std::mem::take(&mut *held.0.lock());
+        let HeldPermits { permits, waker } = std::mem::take(&mut *held.lock());
         drop(permits);
         waker.into_iter().for_each(Waker::wake);
         true
@@ -133,7 +130,7 @@ impl LivePermit {
         &self.key
     }
 
-    /// Adds bytes.
+    /// Adds bytes to the permit.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), LimitReached> {
         let added = self.limits.acquire_live_bytes(&self.key, bytes)?;
         self.merge(added);
@@ -141,7 +138,7 @@ impl LivePermit {
     }
 
     pub(crate) fn merge(&mut self, bytes: Permit) {
-        if let Some(permits) = &mut self.held.0.lock().permits {
+        if let Some(permits) = &mut self.held.lock().permits {
             permits.bytes.merge(bytes);
         }
     }
@@ -151,12 +148,12 @@ impl LivePermit {
         if !self.key.is_anonymous() {
             return false;
         }
-        let mut state = self.held.0.lock();
-        if state.permits.is_none() {
+        let mut held = self.held.lock();
+        if held.permits.is_none() {
             return true;
         }
-        state.waker = Some(cx.waker().clone());
-        drop(state);
+        held.waker = Some(cx.waker().clone());
+        drop(held);
         if self.waiting.is_none() {
             let mut waiting = self.limits.waiting.lock();
             waiting.count += 1;

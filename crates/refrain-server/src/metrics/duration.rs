@@ -12,7 +12,7 @@ use std::time::Duration;
 const BUCKETS: [f64; 14] = [
     0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 ];
-/// The largest number of error types of one operation. Handlers can return any code.
+/// Maximum number of error types of one operation, since handlers can return any code.
 const MAX_ERROR_TYPES: usize = 16;
 
 /// OpenTelemetry's attribute `error.type`.

@@ -63,7 +63,7 @@ impl Targets {
             return counts.clone();
         }
         if by_name.len() >= MAX_NAMES {
-            // Only this map still refers to the counters of removed entries.
+            // The counters of a removed entry have no other reference than this map.
             by_name.retain(|_, counts| Arc::strong_count(counts) > 1);
         }
         if by_name.len() >= MAX_NAMES {

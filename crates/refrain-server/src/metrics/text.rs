@@ -33,7 +33,7 @@ impl Server {
         encode_registry(&mut text, &registry).expect("writing to a string cannot fail");
         for registry in &services.registries {
             let length = text.len();
-            // A collector of the program may fail.
+            // A collector that the program registered may fail.
             if encode_registry(&mut text, registry).is_err() {
                 text.truncate(length);
                 limited_event!(ERROR, "failed to encode the metrics of the program");

@@ -1,7 +1,7 @@
 //! The frontmatter of `SKILL.md`: YAML between two lines `---`.
 //!
-//! Only the part of YAML is supported that frontmatter uses: nested mappings, lists of scalars, plain and quoted scalars,
-//! and block scalars. Everything else is an error, so that no value is ever published differently from the file.
+//! The supported part of YAML is what frontmatter uses: nested mappings, lists of scalars, plain and quoted scalars, and
+//! block scalars. Everything else is an error, so that a value is never published differently from the file.
 
 use serde_json::{Map, Number, Value};
 use std::iter::Peekable;
@@ -146,12 +146,12 @@ fn block(lines: &mut Peekable<Lines<'_>>, depth: usize, style: &str) -> Result<S
         block.pop();
     }
     let mut text = String::new();
-    for (number, line) in block.iter().enumerate() {
+    for (index, line) in block.iter().enumerate() {
         let is_folded = style.starts_with('>');
         if is_folded && line.starts_with(' ') {
             return Err(invalid(line));
         }
-        match (number, is_folded) {
+        match (index, is_folded) {
             (0, _) => {}
             (_, false) => text.push('\n'),
             (_, true) if line.is_empty() => text.push('\n'),
@@ -185,8 +185,8 @@ fn scalar(text: &str) -> Option<Value> {
     }
     if let Some(quoted) = text.strip_prefix('\'') {
         let inner = quoted.strip_suffix('\'')?.replace("''", "\u{0}");
-        let is_whole = !inner.contains('\'');
-        return is_whole.then(|| Value::String(inner.replace('\u{0}', "'")));
+        let is_closed_once = !inner.contains('\'');
+        return is_closed_once.then(|| Value::String(inner.replace('\u{0}', "'")));
     }
     plain(text)
 }
@@ -203,13 +203,13 @@ fn plain(text: &str) -> Option<Value> {
     if is_unsupported {
         return None;
     }
-    // Numbers in other notations, which YAML knows and JSON does not.
-    let has_digits = text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+    // Numbers in other notations, such as `1e3`, `0x10` and `.inf`, are not supported.
+    let starts_like_number = text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
     let is_special = [".inf", ".nan", "0x", "0o"].iter().any(|start| {
         let unsigned = text.trim_start_matches(['+', '-']);
         unsigned.to_ascii_lowercase().starts_with(start)
     });
-    if number(text).is_none() && has_digits && (is_special || text.parse::<f64>().is_ok()) {
+    if number(text).is_none() && starts_like_number && (is_special || text.parse::<f64>().is_ok()) {
         return None;
     }
     Some(match text {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 pub(super) const STOPPING: &str = "the server is shutting down: subscribe again";
-const EVICTED: &str = "this subscription was ended to make room for other callers, because its anonymous caller had the most: \
-     subscribe again later";
+const EVICTED: &str = "this subscription was ended to make room for other callers, because its anonymous caller had the most \
+     subscriptions: subscribe again later";
 
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -65,8 +65,8 @@ impl Registry {
         Ok(Subscription::new(self.clone(), listener, tasks))
     }
 
-    /// Takes a permit. If other callers use up the limit, evicts the oldest subscription of the anonymous caller with the
-    /// most.
+    /// Takes a permit. If other callers use up the limit, evicts the oldest subscription of the anonymous caller that has the
+    /// most subscriptions.
     fn acquire(&self, listeners: &Listeners, key: &LimitKey) -> Result<Permit, LimitReached> {
         let reached = match self.limiter.acquire(key.clone()) {
             Err(reached) if reached.is_caused_by_others() => reached,

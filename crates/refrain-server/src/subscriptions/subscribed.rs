@@ -43,7 +43,7 @@ impl UriCounts {
         self.report(before);
     }
 
-    /// Reports a change of the set, which had this size before. Each change either only adds or only removes URIs.
+    /// Reports a change of the set. Each change either only adds or only removes URIs, so its size tells.
     fn report(&self, before: usize) {
         if self.counts.len() != before {
             self.changes.send_modify(|changes| *changes += 1);

@@ -31,8 +31,8 @@ pub(crate) struct Subscription {
 enum SubscriptionStage {
     Open,
     Listening,
-    /// The reply was sent, the cancellation follows. Clients stop at the first of the two, and treat a cancellation as a
-    /// lost subscription.
+    /// The reply was sent, and the cancellation follows. Clients stop at the first of the two; a client that gets the
+    /// cancellation first treats the subscription as lost.
     Ending(&'static str),
     Ended,
 }

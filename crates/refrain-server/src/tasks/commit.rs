@@ -32,7 +32,7 @@ pub(super) fn state_change(next: Next) -> Commit {
 }
 
 impl Tasks {
-    pub(super) fn count(&self, next: &Next) {
+    pub(super) fn count_event(&self, next: &Next) {
         let event = match next {
             Next::Keep => return,
             Next::Suspend(_) => TaskEvent::SetDown,
@@ -48,20 +48,23 @@ impl Tasks {
     }
 
     /// The commit that fails a task. The error becomes its status message.
-    pub(super) fn fail(&self, owned: (&TaskId, &Principal), error: &RpcError) -> Commit {
-        limited_event!(WARN, task = ?owned.0, error = %error.message, "task failed");
-        let next = Next::Fail(self.seal(owned, TaskPart::Outcome, stored_error(error).as_bytes()));
+    pub(super) fn fail(&self, owned_task: (&TaskId, &Principal), error: &RpcError) -> Commit {
+        limited_event!(WARN, task = ?owned_task.0, error = %error.message, "task failed");
+        let next = Next::Fail(self.seal(
+            owned_task,
+            TaskPart::Outcome,
+            stored_error(error).as_bytes(),
+        ));
         Commit {
             status_message: Some(error.message.to_string()),
             ..state_change(next)
         }
     }
 
-    /// The wait before the next attempt: exponential backoff with jitter.
-    pub(super) fn backoff_before(&self, attempt: u32, at_most: Duration) -> Duration {
-        let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
-        let wait = self.options.retry_after.saturating_mul(doubled);
-        let wait = wait.min(at_most);
+    /// The wait after a failed attempt: exponential backoff with jitter.
+    pub(super) fn backoff_after(&self, attempt: u32, max: Duration) -> Duration {
+        let factor = 2_u32.saturating_pow(attempt.saturating_sub(1));
+        let wait = self.options.retry_after.saturating_mul(factor).min(max);
         let random = u16::from_be_bytes(self.services.random());
         let jitter = f64::from(random) / f64::from(u16::MAX);
         wait.mul_f64(0.5 + jitter / 2.0)
@@ -72,7 +75,7 @@ impl Driver {
     /// The commit for the end of an attempt: a result, an error or a retry.
     pub(super) fn final_commit(&self, running: &RunningTask, end: End) -> Commit {
         let task = &self.held.lease.task;
-        let owned = (task, &self.owner);
+        let owned_task = (task, &self.owner);
         let retry_reason = match &end {
             _ if running.is_live => None,
             End::Failed(error) if matches!(error.kind(), ErrorKind::Retry) => {
@@ -89,11 +92,11 @@ impl Driver {
             if attempt >= self.tasks.options.attempts {
                 return self
                     .tasks
-                    .fail(owned, &too_many_attempts(attempt, Some(&reason)));
+                    .fail(owned_task, &too_many_attempts(attempt, Some(&reason)));
             }
             let wait = self
                 .tasks
-                .backoff_before(attempt, self.tasks.options.retry_at_most);
+                .backoff_after(attempt, self.tasks.options.retry_at_most);
             limited_event!(WARN, ?task, attempt, %reason, "task attempt failed");
             return state_change(Next::Retry(wait, reason));
         }
@@ -107,14 +110,16 @@ impl Driver {
         match outcome_of(end, CallKind::Tool, running.tool.output.as_deref()) {
             Ok(body) => {
                 let result = stored_result(&body);
-                let outcome = self.tasks.seal(owned, TaskPart::Outcome, result.as_bytes());
+                let outcome = self
+                    .tasks
+                    .seal(owned_task, TaskPart::Outcome, result.as_bytes());
                 Commit {
                     status_message: error,
                     ..state_change(Next::Complete(outcome))
                 }
             }
             Err(error) => {
-                let mut commit = self.tasks.fail(owned, &error);
+                let mut commit = self.tasks.fail(owned_task, &error);
                 if is_sealed && has_failed {
                     commit.status_message = None;
                 }
@@ -127,8 +132,8 @@ impl Driver {
         let (tasks, lease) = (&self.tasks, &self.held.lease);
         let answers = self.retry_store(|| tasks.store.answers(lease)).await?;
         for (key, stored) in answers {
-            let owned = (&lease.task, &self.owner);
-            let opened = tasks.open(owned, TaskPart::Answer(&key), stored);
+            let owned_task = (&lease.task, &self.owner);
+            let opened = tasks.open(owned_task, TaskPart::Answer(&key), stored);
             if let Some(json) = opened.and_then(|opened| String::from_utf8(opened).ok()) {
                 running.flow.answer(&key, &json);
             }
@@ -152,8 +157,8 @@ impl Driver {
     }
 
     pub(super) async fn fail_task(&self, error: &RpcError) -> Result<(), LeaseLost> {
-        let owned = (&self.held.lease.task, &self.owner);
-        let commit = self.tasks.fail(owned, error);
+        let owned_task = (&self.held.lease.task, &self.owner);
+        let commit = self.tasks.fail(owned_task, error);
         self.commit(&commit).await.map(drop)
     }
 
@@ -165,7 +170,7 @@ impl Driver {
             Err(StoreError::Lost) => return Err(LeaseLost),
             // The store rejected the commit, so the task fails.
             Err(error) => {
-                let owned = (&lease.task, &self.owner);
+                let owned_task = (&lease.task, &self.owner);
                 let error = match error {
                     StoreError::Quota(reached) => RpcError::internal(format!(
                         "the task's progress or result could not be stored: {reached}"
@@ -174,16 +179,16 @@ impl Driver {
                         RpcError::internal("the task store rejected the task's progress or result")
                     }
                 };
-                let commit = tasks.fail(owned, &error);
+                let commit = tasks.fail(owned_task, &error);
                 let failed = self.retry_store(|| tasks.store.commit(lease, commit.clone()));
                 if failed.await.is_ok() {
-                    tasks.count(&commit.next);
+                    tasks.count_event(&commit.next);
                 }
                 return Err(LeaseLost);
             }
         };
         self.held.committed(committed.revision);
-        tasks.count(&commit.next);
+        tasks.count_event(&commit.next);
         Ok(committed)
     }
 

@@ -78,16 +78,16 @@ struct StoredCapabilities {
     sampling_context: bool,
     roots: bool,
     /// Not stored: the owner of a task always supports tasks.
-    #[serde(skip, default = "supported")]
+    #[serde(skip, default = "always_true")]
     tasks: bool,
 }
 
-fn supported() -> bool {
+fn always_true() -> bool {
     true
 }
 
 /// Maximum number of retries to create a task, and the wait before the first.
-const RETRIES: u32 = 4;
+const MAX_RETRIES: u32 = 4;
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// Maximum number of attempts to cancel an orphaned task, one second apart.
 const CANCEL_ATTEMPTS: u32 = 600;
@@ -107,7 +107,7 @@ pub(crate) struct CreatedTask {
 impl Tasks {
     pub(super) fn seal_journal(
         &self,
-        owned: (&TaskId, &Principal),
+        owned_task: (&TaskId, &Principal),
         snapshot: &Snapshot,
         version: &str,
     ) -> Vec<u8> {
@@ -116,7 +116,11 @@ impl Tasks {
             expires: u64::MAX,
             version,
         };
-        self.seal(owned, TaskPart::Journal, &snapshot.encode(&claims, &[], 0))
+        self.seal(
+            owned_task,
+            TaskPart::Journal,
+            &snapshot.encode(&claims, &[], 0),
+        )
     }
 
     fn new_task(
@@ -138,17 +142,17 @@ impl Tasks {
         };
         let call = serde_json::to_vec(&call).expect("raw JSON and plain values serialize");
         let options = &self.options;
-        let longest = tool.task.ttl.unwrap_or(options.ttl);
-        let owned = (&id, &seed.owner);
+        let max_ttl = tool.task.ttl.unwrap_or(options.ttl);
+        let owned_task = (&id, &seed.owner);
         NewTask {
             flow: snapshot.flow(),
             owner: seed.owner.clone(),
             account: seed.caller.account(),
             tool: self.namespace.stored_name(&tool.info.name),
-            call: self.seal(owned, TaskPart::Call, &call),
-            journal: self.seal_journal(owned, snapshot, &tool.version),
+            call: self.seal(owned_task, TaskPart::Call, &call),
+            journal: self.seal_journal(owned_task, snapshot, &tool.version),
             status_message: flow.take_status().map(|status| status.text),
-            ttl: seed.ttl.map_or(longest, |ttl| ttl.min(longest)),
+            ttl: seed.ttl.map_or(max_ttl, |ttl| ttl.min(max_ttl)),
             poll_interval: tool.task.poll_interval.unwrap_or(options.poll_interval),
             claimed: runs_here.then(|| (self.leases.worker.clone(), options.lease)),
             webhooks: self.endpoint_names(),
@@ -158,7 +162,7 @@ impl Tasks {
 }
 
 impl TaskSeed {
-    /// The number of bytes that the client sent and the seed keeps.
+    /// The size of the parts that the client sent, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         let parts = [&self.arguments, &self.extensions, &self.meta];
         let parts = parts.into_iter().flatten();
@@ -262,7 +266,7 @@ impl Tasks {
                     return Ok(Creation::New(task, lease));
                 }
                 Ok(created) => return Ok(created),
-                Err(StoreError::Unavailable(_)) if retries < RETRIES => {
+                Err(StoreError::Unavailable(_)) if retries < MAX_RETRIES => {
                     retries += 1;
                     backoff.wait().await;
                 }

@@ -1,7 +1,7 @@
 //! Deliveries to webhooks, from the outbox of the store.
 //!
-//! Each endpoint has its own loop, so that one that does not respond delays no other. A delivery is leased: if this
-//! instance stops before it is finished, another one repeats it after the lease. So each is made at least once.
+//! Each endpoint has its own loop, so that an endpoint that does not respond delays no other. A delivery is leased: if this
+//! instance stops before it is finished, another instance repeats it after the lease. So each is made at least once.
 
 use super::Tasks;
 use super::webhooks::{DeliveryError, Webhook};
@@ -16,12 +16,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Concurrent requests to one endpoint.
-const CONCURRENT: usize = 8;
+/// Maximum number of concurrent requests to one endpoint.
+const MAX_IN_FLIGHT: usize = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const IDLE: Duration = Duration::from_secs(30);
-/// How long requests in flight may take when the worker stops.
-const LAST_DELIVERIES: Duration = Duration::from_secs(2);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long stopping waits for requests in flight.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest wait between two attempts.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
@@ -60,42 +60,42 @@ impl Tasks {
         if endpoints.is_empty() {
             return;
         }
-        let client = HttpClient::new(CONNECT_TIMEOUT, IDLE);
+        let client = HttpClient::new(CONNECT_TIMEOUT, IDLE_TIMEOUT);
         let mut loops = JoinSet::new();
         for webhook in endpoints {
-            let sender = Arc::new(Sender {
+            let worker = Arc::new(EndpointWorker {
                 tasks: self.clone(),
                 endpoint: self.namespace.stored_name(&webhook.name),
                 webhook: webhook.clone(),
                 client: client.clone(),
             });
-            loops.spawn(sender.run(stopped.clone()));
+            loops.spawn(worker.run(stopped.clone()));
         }
         while loops.join_next().await.is_some() {}
     }
 }
 
-/// The deliveries to one endpoint.
-struct Sender {
+/// Makes the deliveries to one endpoint.
+struct EndpointWorker {
     tasks: Arc<Tasks>,
-    /// Its name in the store.
+    /// The name of the endpoint in the store.
     endpoint: String,
     webhook: Arc<Webhook>,
     client: HttpClient,
 }
 
-impl Sender {
+impl EndpointWorker {
     async fn run(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let mut ended = self.tasks.webhooks.ended.subscribe();
         let mut in_flight = JoinSet::new();
         while !*stopped.borrow() {
-            let free = CONCURRENT.saturating_sub(in_flight.len());
+            let free = MAX_IN_FLIGHT.saturating_sub(in_flight.len());
             if free > 0 {
                 for delivery in self.claim(free).await {
                     in_flight.spawn(self.clone().deliver(delivery));
                 }
             }
-            let is_full = in_flight.len() >= CONCURRENT;
+            let is_full = in_flight.len() >= MAX_IN_FLIGHT;
             tokio::select! {
                 _ = stopped.changed() => {}
                 Some(_) = in_flight.join_next() => {}
@@ -103,9 +103,9 @@ impl Sender {
                 () = tokio::time::sleep(self.tasks.options.store_poll), if !is_full => {}
             }
         }
-        // Deliveries that take longer are repeated by other instances.
-        let ended = async { while in_flight.join_next().await.is_some() {} };
-        let _ = within(LAST_DELIVERIES, ended).await;
+        // Other instances repeat deliveries that take longer.
+        let drained = async { while in_flight.join_next().await.is_some() {} };
+        let _ = within(STOP_TIMEOUT, drained).await;
     }
 
     async fn claim(&self, most: usize) -> Vec<Delivery> {
@@ -129,24 +129,24 @@ impl Sender {
         let sent = within(tasks.options.lease / 2, sent).await;
         let (event, retry) = match sent.unwrap_or(Err(DeliveryError::Timeout)) {
             Ok(()) => (WebhookEvent::Delivered, None),
-            Err(error) => self.failed(&delivery, &error),
+            Err(error) => self.retry_or_give_up(&delivery, &error),
         };
         tasks.services.metrics.webhooks.add(event);
         let stored = within(tasks.options.lease / 2, self.finish(&delivery, retry)).await;
         if stored.is_none() {
-            limited_event!(WARN, webhook = %self.webhook.name, "delivery not recorded, so it is repeated");
+            limited_event!(WARN, webhook = %self.webhook.name, "delivery not recorded: it will be repeated");
         }
     }
 
-    /// The wait before the next attempt. `None`: the delivery is given up.
-    fn failed(
+    /// The event of a failed attempt, and the wait before the next one. `None`: the delivery is given up.
+    fn retry_or_give_up(
         &self,
         delivery: &Delivery,
         error: &DeliveryError,
     ) -> (WebhookEvent, Option<Duration>) {
         let (tasks, webhook) = (&self.tasks, &self.webhook.name);
         let (task, attempt) = (&delivery.task, delivery.attempt);
-        let wait = tasks.backoff_before(attempt, MAX_WAIT);
+        let wait = tasks.backoff_after(attempt, MAX_WAIT);
         let now = tasks.services.source.now();
         let age = now.duration_since(delivery.ended).unwrap_or_default();
         if error.is_final() || age + wait > tasks.options.webhook_age {
@@ -160,7 +160,7 @@ impl Sender {
     async fn finish(&self, delivery: &Delivery, retry: Option<Duration>) {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
         while let Err(error) = self.tasks.store.finish_delivery(delivery, retry).await {
-            limited_event!(WARN, webhook = %self.webhook.name, %error, "failed to record a delivery");
+            limited_event!(WARN, webhook = %self.webhook.name, %error, "failed to record delivery");
             backoff.wait().await;
         }
     }

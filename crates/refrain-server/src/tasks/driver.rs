@@ -55,8 +55,9 @@ enum DriverTurn {
     /// The lease may have expired.
     RenewLease,
     Expired,
-    /// `LINGER_TIME` has passed.
+    /// `LINGER_TIME` has passed: the task must leave memory.
     Lingered,
+    /// A status message is due.
     Status,
 }
 
@@ -75,7 +76,7 @@ impl Tasks {
         let span = std::mem::replace(&mut running.span, Span::none());
         let work = async move {
             let driver = Driver {
-                _runs: tasks.services.metrics.task_started(),
+                _running: tasks.services.metrics.task_started(),
                 _server: tasks.flows.server(),
                 tasks,
                 held,
@@ -93,7 +94,7 @@ pub(super) struct Driver {
     pub(super) held: Arc<HeldLease>,
     pub(super) owner: Principal,
     _slot: Option<TaskSlot>,
-    _runs: RunningTaskGuard,
+    _running: RunningTaskGuard,
     /// Kept alive for `State<Server>`.
     _server: Option<Server>,
 }
@@ -112,7 +113,7 @@ pub(super) struct TaskTimers {
     /// The pending status message and when to commit it.
     status: Option<(String, Instant)>,
     status_written: Option<Instant>,
-    /// Leave memory even for a short sleep.
+    /// Whether the task must leave memory even for a short sleep.
     must_leave: bool,
     timer: Timer,
 }
@@ -229,29 +230,29 @@ impl Driver {
 
     fn poll_timers(&self, cx: &mut Context<'_>, running: &mut RunningTask) -> Poll<DriverTurn> {
         let now = Instant::now();
-        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let status = running.timers.status.as_ref().map(|status| status.1);
-        if due(running.deadline) {
+        if is_due(running.deadline) {
             return Poll::Ready(DriverTurn::Expired);
         }
-        if due(status) {
+        if is_due(status) {
             return Poll::Ready(DriverTurn::Status);
         }
-        // A new step restarts lingering: it will be committed, and idleness reported again.
+        // A new step ends lingering. Its commit starts lingering again.
         let steps = running.flow.stats().steps;
         let linger = running.timers.linger.filter(|linger| linger.1 == steps);
         let linger = linger.map(|linger| linger.0);
-        if due(linger) || (linger.is_some() && self.tasks.services.limits.is_draining()) {
+        if is_due(linger) || (linger.is_some() && self.tasks.services.limits.is_draining()) {
             return Poll::Ready(DriverTurn::Lingered);
         }
-        let wake = running.flow.wake_at().map(|at| now + self.until(at));
+        let wake = running.flow.wake_at().map(|at| now + self.time_until(at));
         let deadlines = [running.deadline, status, linger, wake];
         let timer = &mut running.timers.timer;
         timer.set(deadlines.map(|at| at.map(Into::into)), cx);
         Poll::Pending
     }
 
-    fn until(&self, at: SystemTime) -> Duration {
+    fn time_until(&self, at: SystemTime) -> Duration {
         let now = self.tasks.services.source.now();
         at.duration_since(now).unwrap_or_default()
     }
@@ -265,9 +266,9 @@ impl Driver {
             AfterWrite::Continue => Next::Keep,
             AfterWrite::HandOn => Next::HandOn,
             AfterWrite::Rest { wake, may_progress } => {
-                let wake = wake.map(|at| self.until(at));
-                let short = wake.is_some_and(|wake| wake < MIN_STORED_SLEEP);
-                if short && !running.timers.must_leave {
+                let wake = wake.map(|at| self.time_until(at));
+                let is_short = wake.is_some_and(|wake| wake < MIN_STORED_SLEEP);
+                if is_short && !running.timers.must_leave {
                     Next::Keep
                 } else if may_progress {
                     let steps = running.flow.stats().steps;
@@ -287,14 +288,14 @@ impl Driver {
         write: PendingWrite,
     ) -> Result<bool, LeaseLost> {
         let task = &self.held.lease.task;
-        let owned = (task, &self.owner);
+        let owned_task = (task, &self.owner);
         let tasks = &self.tasks;
         if running.is_live && running.flow.has_ended() {
             return self.fail_task(&incomplete_live()).await.map(|()| true);
         }
         // The journal of a live task is not written, because no handler is resumed from it.
         let journal = (!running.is_live)
-            .then(|| tasks.seal_journal(owned, &write.snapshot, &running.tool.tool.version));
+            .then(|| tasks.seal_journal(owned_task, &write.snapshot, &running.tool.tool.version));
         let (size, limit) = (journal.as_ref().map_or(0, Vec::len), tasks.options.journal);
         if size > limit {
             let error = journal_too_large(&write.snapshot, size, limit);
@@ -304,9 +305,12 @@ impl Driver {
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("asks serialize");
             tasks.services.metrics.asks.add(ask.kind());
-            (key.clone(), tasks.seal(owned, TaskPart::Ask(key), &json))
+            (
+                key.clone(),
+                tasks.seal(owned_task, TaskPart::Ask(key), &json),
+            )
         });
-        let keep = next == Next::Keep;
+        let stays = next == Next::Keep;
         let commit = Commit {
             journal,
             progress: write.progress,
@@ -317,7 +321,7 @@ impl Driver {
             next,
         };
         let committed = self.commit(&commit).await?;
-        if !keep {
+        if !stays {
             if let Next::Suspend(wake) = &commit.next {
                 tasks.leases.add_wakeup(*wake);
             }

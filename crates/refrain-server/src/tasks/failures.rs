@@ -5,15 +5,15 @@ use refrain_wire::RpcError;
 use serde_json::json;
 use std::time::Duration;
 
-pub(super) fn expired(ttl: Duration, open: &[&str], last: Option<&str>) -> RpcError {
+pub(super) fn expired(ttl: Duration, open: &[&str], last_error: Option<&str>) -> RpcError {
     let mut message = format!("the task did not finish within its time to live of {ttl:?}");
     if !open.is_empty() {
         message.push_str("; unanswered asks: ");
         message.push_str(&open.join(", "));
     }
-    if let Some(last) = last {
+    if let Some(error) = last_error {
         message.push_str("; the last attempt failed: ");
-        message.push_str(last);
+        message.push_str(error);
     }
     RpcError::internal(message)
 }
@@ -33,11 +33,11 @@ pub(super) fn incomplete_live() -> RpcError {
     )
 }
 
-pub(super) fn too_many_attempts(attempts: u32, last: Option<&str>) -> RpcError {
-    let last = last.unwrap_or("its worker stopped responding");
+pub(super) fn too_many_attempts(attempts: u32, last_error: Option<&str>) -> RpcError {
+    let error = last_error.unwrap_or("its worker stopped responding");
     let plural = if attempts == 1 { "" } else { "s" };
     RpcError::internal(format!(
-        "the task made no progress in {attempts} attempt{plural}; the last attempt failed: {last}"
+        "the task made no progress in {attempts} attempt{plural}; the last attempt failed: {error}"
     ))
 }
 

@@ -12,9 +12,9 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Notify;
 
-/// Sleeps that end later are found by polling the store.
+/// Only sleeps that end within this time have a wake-up. Polling the store finds the others.
 const WAKEUP_HORIZON: Duration = Duration::from_secs(60);
-/// Further wake-ups are found by polling the store.
+/// Maximum number of wake-ups. Polling the store finds further sleeping tasks.
 const MAX_WAKEUPS: usize = 10_000;
 
 pub(crate) struct Leases {
@@ -74,7 +74,7 @@ pub(crate) struct HeldLease {
     hand_on_requested: AtomicBool,
     revision: AtomicU64,
     check_requested: AtomicBool,
-    /// When the lease expires, by two clocks: one stops while the machine sleeps, the other can be set.
+    /// When the lease expires, by two clocks: the first one stops while the machine sleeps, the second one can be set.
     expires: Mutex<(Instant, SystemTime)>,
     changed: Notify,
 }
@@ -128,9 +128,9 @@ impl Leases {
         if current.is_some_and(|current| Arc::ptr_eq(current, held)) {
             leases.remove(&held.lease.task);
         }
-        let empty = leases.is_empty();
+        let is_empty = leases.is_empty();
         drop(leases);
-        if empty {
+        if is_empty {
             self.changed.notify_one();
         }
     }
@@ -153,7 +153,7 @@ impl Leases {
         }
     }
 
-    pub(super) fn until_wakeup(&self) -> Option<Duration> {
+    pub(super) fn time_until_wakeup(&self) -> Option<Duration> {
         let now = Instant::now();
         let mut wakeups = self.wakeups.lock();
         while wakeups.peek().is_some_and(|Reverse(at)| *at <= now) {
@@ -169,15 +169,16 @@ impl Leases {
         }
     }
 
-    /// The number of free slots for an account, and how many of them accounts with running tasks must leave to others.
-    fn free(&self, slots: &Slots, is_anonymous: bool) -> (usize, usize) {
+    fn free_slots(&self, slots: &Slots, is_anonymous: bool) -> FreeSlots {
         let reserved = match is_anonymous {
             true => self.reserved_for_principals,
             false => 0,
         };
         let used = slots.used + slots.claiming;
-        let free = self.limit.saturating_sub(used + reserved);
-        (free, quarter(self.limit - reserved))
+        FreeSlots {
+            count: self.limit.saturating_sub(used + reserved),
+            left_to_new: quarter(self.limit - reserved),
+        }
     }
 
     /// Takes a slot for another task of the account, which must have fewer running tasks than slots are free. So one account
@@ -185,10 +186,10 @@ impl Leases {
     pub(super) fn try_slot(self: &Arc<Self>, account: &Principal) -> Option<TaskSlot> {
         let mut slots = self.slots.lock();
         let count = slots.accounts.get(account).copied().unwrap_or(0);
-        let (free, left) = self.free(&slots, is_anonymous_account(account));
+        let free = self.free_slots(&slots, is_anonymous_account(account));
         // All tasks of a pending claim may belong to this account.
-        let free_for_account = free.saturating_sub(slots.claiming);
-        if count >= free_for_account || !has_slot((free, left), count) {
+        let free_for_account = free.count.saturating_sub(slots.claiming);
+        if count >= free_for_account || !free.has_slot_for(count) {
             return None;
         }
         slots.add(account);
@@ -230,21 +231,21 @@ impl Leases {
     }
 
     fn capacity_of(&self, slots: &Slots) -> Capacity {
-        let free = [false, true].map(|is_anonymous| self.free(slots, is_anonymous));
+        let free = [false, true].map(|is_anonymous| self.free_slots(slots, is_anonymous));
         let (mut except, mut largest) = (Vec::new(), [0; 2]);
         for (account, count) in &slots.accounts {
             let kind = usize::from(is_anonymous_account(account));
-            if has_slot(free[kind], *count) {
+            if free[kind].has_slot_for(*count) {
                 largest[kind] = largest[kind].max(*count);
             } else {
                 except.push(account.clone());
             }
         }
-        let anonymous = free[1].0 > 0;
-        let most = match anonymous {
-            true => most(free[0], largest[0]).min(most(free[1], largest[1])),
-            false => most(free[0], largest[0]),
-        };
+        let anonymous = free[1].count > 0;
+        let mut most = free[0].max_claim(largest[0]);
+        if anonymous {
+            most = most.min(free[1].max_claim(largest[1]));
+        }
         Capacity {
             most,
             except,
@@ -261,15 +262,26 @@ impl Leases {
     }
 }
 
-/// Whether an account with this many running tasks may run another one.
-fn has_slot((free, left): (usize, usize), count: usize) -> bool {
-    count < free && (count == 0 || free > left)
+/// The free slots for anonymous or for authenticated accounts.
+#[derive(Clone, Copy)]
+struct FreeSlots {
+    count: usize,
+    /// The number of slots that accounts with running tasks leave to accounts without any.
+    left_to_new: usize,
 }
 
-/// The maximum number of tasks to claim at once. All of them may belong to the account with the most running tasks, and the
-/// last of them must still fulfil [`has_slot`].
-fn most((free, left): (usize, usize), largest: usize) -> usize {
-    ((free + 1 - largest) / 2).min(free.saturating_sub(left).max(1))
+impl FreeSlots {
+    /// Whether an account with this many running tasks may run another one.
+    fn has_slot_for(self, running: usize) -> bool {
+        running < self.count && (running == 0 || self.count > self.left_to_new)
+    }
+
+    /// The maximum number of tasks to claim at once. All of them may belong to the account with the most running tasks,
+    /// `largest`, which must then still have a slot for the last of them.
+    fn max_claim(self, largest: usize) -> usize {
+        let available = self.count.saturating_sub(self.left_to_new).max(1);
+        ((self.count + 1 - largest) / 2).min(available)
+    }
 }
 
 impl Slots {

@@ -24,9 +24,9 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
-const BATCH: usize = 256;
+const REVISION_BATCH: usize = 256;
 
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 #[derive(Default)]
 pub(super) struct TaskWatch {
@@ -63,7 +63,7 @@ struct ReportedState {
 }
 
 impl Subscriber {
-    /// All tasks start as due.
+    /// At first all tasks are due.
     fn new(tasks: Vec<TaskId>) -> Arc<Self> {
         let state = SubscriberState {
             reported: vec![None; tasks.len()],
@@ -88,7 +88,8 @@ impl Subscriber {
         becomes_due
     }
 
-    async fn due(&self) -> usize {
+    /// Waits for a due task, and returns its index.
+    async fn next_due(&self) -> usize {
         loop {
             let due = self.state.lock().due.pop_front();
             match due {
@@ -146,6 +147,7 @@ impl TaskWatch {
     }
 }
 
+/// The watcher, which runs while there are subscriptions.
 async fn watch(tasks: Arc<Tasks>) {
     let period = tasks.options.store_poll;
     let mut hints = Some(tasks.store.hints());
@@ -185,15 +187,15 @@ pub(crate) struct TaskSubscription {
     caller: Caller,
     subscriber: Arc<Subscriber>,
     /// Looks up which of the requested tasks belong to the caller.
-    lookup: Option<Boxed<Result<Vec<TaskId>, TaskError>>>,
-    next: Option<Boxed<ResultBody>>,
+    lookup: Option<BoxFuture<Result<Vec<TaskId>, TaskError>>>,
+    next: Option<BoxFuture<ResultBody>>,
 }
 
 impl TaskSubscription {
     /// Subscribes to the tasks with these ids that belong to the caller.
     pub(crate) fn new(tasks: &Arc<Tasks>, ids: &[String], caller: &Caller) -> Self {
         let ids: Vec<TaskId> = ids.iter().filter_map(|id| TaskId::parse(id)).collect();
-        let lookup = find(tasks.clone(), ids, caller.clone());
+        let lookup = find_owned(tasks.clone(), ids, caller.clone());
         Self {
             tasks: tasks.clone(),
             caller: caller.clone(),
@@ -228,7 +230,7 @@ impl TaskSubscription {
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<ResultBody> {
         let next = self.next.get_or_insert_with(|| {
             let (tasks, subscriber) = (self.tasks.clone(), self.subscriber.clone());
-            Box::pin(next(tasks, subscriber, self.caller.clone()))
+            Box::pin(next_state(tasks, subscriber, self.caller.clone()))
         });
         let body = ready!(next.as_mut().poll(cx));
         self.next = None;
@@ -236,9 +238,10 @@ impl TaskSubscription {
     }
 }
 
-async fn next(tasks: Arc<Tasks>, subscriber: Arc<Subscriber>, caller: Caller) -> ResultBody {
+/// Waits for a state that differs from the last reported one.
+async fn next_state(tasks: Arc<Tasks>, subscriber: Arc<Subscriber>, caller: Caller) -> ResultBody {
     loop {
-        let index = subscriber.due().await;
+        let index = subscriber.next_due().await;
         let id = &subscriber.tasks[index];
         let read = async {
             let _permit = tasks.queue.acquire(caller.limit_key()).await;
@@ -294,7 +297,7 @@ impl Tasks {
     /// Makes changed and deleted tasks due.
     async fn mark_changed(&self, watched: &[TaskId]) -> Result<(), StoreError> {
         let time = self.services.limits.round_time;
-        for batch in watched.chunks(BATCH) {
+        for batch in watched.chunks(REVISION_BATCH) {
             let revisions = within(time, self.store.revisions(batch)).await;
             let revisions = revisions.unwrap_or_else(|| Err(StoreError::timed_out(time)))?;
             let revisions: HashMap<TaskId, u64> = revisions.into_iter().collect();
@@ -320,7 +323,7 @@ fn hash(task: &StoredTask) -> u64 {
 }
 
 /// The tasks with these ids that belong to the caller.
-async fn find(
+async fn find_owned(
     tasks: Arc<Tasks>,
     ids: Vec<TaskId>,
     caller: Caller,

@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 use std::future::Future;
 use std::sync::Arc;
 
-/// For invalid and unknown ids, tasks of other principals and expired tasks.
+/// The error for invalid and unknown ids, tasks of other principals and expired tasks.
 const UNKNOWN_TASK: &str =
     "unknown task: it does not exist, has expired, or belongs to another caller";
 pub(super) const STORE_UNAVAILABLE: &str = "the task store is unavailable; try again";
@@ -68,7 +68,7 @@ impl TaskError {
     }
 }
 
-/// The error for the client. It describes only a reached quota.
+/// The error for the client. It gives the details of a reached quota only.
 pub(crate) fn store_error(error: &StoreError) -> RpcError {
     match error {
         StoreError::Quota(reached) => RpcError::internal(reached.to_string()),
@@ -152,7 +152,7 @@ impl Tasks {
         Ok(Reply::complete(json!({})))
     }
 
-    /// A task of the caller, if the caller still has the scopes of its tool. Call it with a permit of the queue.
+    /// A task of the caller, if the caller still has the scopes of its tool. Needs a permit of the queue.
     pub(super) async fn task(&self, id: &TaskId, caller: &Caller) -> Result<StoredTask, TaskError> {
         let task = self.store.get(id, &caller.principal).await?;
         let task = task.ok_or(TaskError::Unknown)?;
@@ -183,7 +183,7 @@ impl Tasks {
                 continue;
             };
             let (_, ask) = open.swap_remove(at);
-            let ask = self.json((&id, owner), TaskPart::Ask(&key), ask);
+            let ask = self.open_json((&id, owner), TaskPart::Ask(&key), ask);
             let ask = ask.ok_or(TaskError::Unreadable)?;
             let kind = AskKind::of_request(ask.get()).ok_or_else(|| {
                 limited_event!(ERROR, task = ?id, key, "stored ask has an unknown kind");
@@ -216,7 +216,7 @@ impl Tasks {
                 limited_event!(ERROR, task = ?id, "ended task has no outcome");
                 None
             })?;
-            self.json((&id, owner), TaskPart::Outcome, stored)
+            self.open_json((&id, owner), TaskPart::Outcome, stored)
         };
         let mut status_message = task.status_message;
         let state = match task.status {
@@ -230,7 +230,7 @@ impl Tasks {
             }
             StoredStatus::InputRequired => {
                 let asks = task.asks.into_iter().map(|(key, ask)| {
-                    let ask = self.json((&id, owner), TaskPart::Ask(&key), ask)?;
+                    let ask = self.open_json((&id, owner), TaskPart::Ask(&key), ask)?;
                     Some((key, ask))
                 });
                 TaskState::InputRequired(asks.collect::<Option<_>>()?)
@@ -247,16 +247,16 @@ impl Tasks {
         })
     }
 
-    fn json(
+    fn open_json(
         &self,
-        owned: (&TaskId, &Principal),
+        owned_task: (&TaskId, &Principal),
         part: TaskPart<'_>,
         stored: Vec<u8>,
     ) -> Option<Box<RawValue>> {
-        let content = String::from_utf8(self.open(owned, part, stored)?).ok();
+        let content = String::from_utf8(self.open(owned_task, part, stored)?).ok();
         let json = content.and_then(|text| RawValue::from_string(text).ok());
         if json.is_none() {
-            limited_event!(ERROR, task = ?owned.0, ?part, "stored task content is not JSON");
+            limited_event!(ERROR, task = ?owned_task.0, ?part, "stored task content is not JSON");
         }
         json
     }

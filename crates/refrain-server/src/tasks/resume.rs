@@ -16,6 +16,7 @@ use serde_json::json;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
+use tracing::Span;
 
 /// The reason why a claimed task cannot run here. Unless it failed, another instance may be able to run it.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +54,7 @@ impl Tasks {
             }
         };
         match self.store.commit(&lease, commit.clone()).await {
-            Ok(_) => self.count(&commit.next),
+            Ok(_) => self.count_event(&commit.next),
             Err(StoreError::Lost) => {}
             // Another worker claims the task after the lease expires.
             Err(error) => {
@@ -63,26 +64,29 @@ impl Tasks {
     }
 
     fn resume(&self, claimed: ClaimedTask) -> Result<RunningTask, TaskResumeError> {
-        let owned = (&claimed.lease.task, &claimed.owner);
-        let journal = self.open(owned, TaskPart::Journal, claimed.journal);
+        let owned_task = (&claimed.lease.task, &claimed.owner);
+        let journal = self.open(owned_task, TaskPart::Journal, claimed.journal);
         let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);
         let snapshot = snapshot.filter(|snapshot| snapshot.flow() == claimed.flow);
-        let call = self.open(owned, TaskPart::Call, claimed.call);
-        let call = call.as_deref().map(serde_json::from_slice);
-        let call: Option<Result<StoredCall<'_>, _>> = call;
-        // Its handler was in the memory of an instance that lost the lease.
+        let call = self.open(owned_task, TaskPart::Call, claimed.call);
+        let call: Option<Result<StoredCall<'_>, _>> = call.as_deref().map(serde_json::from_slice);
+        // The handler of a live call was in the memory of an instance that lost the lease.
         if let Some(Ok(StoredCall { live: true, .. })) = call {
             return Err(TaskResumeError::Failed(outcome_unknown()));
         }
-        let last = claimed.last_error.as_deref();
+        let last_error = claimed.last_error.as_deref();
         if claimed.left.is_zero() {
             let open: Vec<&str> = snapshot.iter().flat_map(Snapshot::open_keys).collect();
-            return Err(TaskResumeError::Failed(expired(claimed.ttl, &open, last)));
+            return Err(TaskResumeError::Failed(expired(
+                claimed.ttl,
+                &open,
+                last_error,
+            )));
         }
         if claimed.attempt > self.options.attempts {
             return Err(TaskResumeError::Failed(too_many_attempts(
                 claimed.attempt - 1,
-                last,
+                last_error,
             )));
         }
         let name = self.namespace.tool_of(&claimed.tool).unwrap_or_default();
@@ -92,20 +96,14 @@ impl Tasks {
             return Err(TaskResumeError::Sealed);
         };
         let call = call.map_err(|_| TaskResumeError::Call)?;
-        let answers = self.open_answers(owned, claimed.answers)?;
+        let answers = self.open_answers(owned_task, claimed.answers)?;
         let arguments = call.arguments.as_deref();
         let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
         let arguments = arguments.map_err(|_| TaskResumeError::Arguments)?;
         let mut start = Start::task(snapshot, &answers);
         let now = self.services.source.unix_seconds();
         start.extend_deadline(now.saturating_add(claimed.left.as_secs()));
-        let flow = start.flow();
-        let trace = start.trace();
-        let created_by = (!trace.is_generated()).then(|| trace.parent());
-        let span = open_task(&claimed.lease.task, name, flow, created_by);
-        if let Some(exported) = otel::context(&span).and_then(|context| context.parent) {
-            trace.set_exported(exported);
-        }
+        let span = open_span(&claimed.lease.task, name, &mut start);
         let spec = FlowSpec {
             target: Target::Tool(tool.clone()),
             name: Cow::Borrowed(name),
@@ -134,14 +132,26 @@ impl Tasks {
 
     fn open_answers(
         &self,
-        owned: (&TaskId, &Principal),
+        owned_task: (&TaskId, &Principal),
         stored: Vec<(String, Vec<u8>)>,
     ) -> Result<Vec<(String, String)>, TaskResumeError> {
         let open = |(key, stored): (String, Vec<u8>)| {
-            let opened = self.open(owned, TaskPart::Answer(&key), stored);
+            let opened = self.open(owned_task, TaskPart::Answer(&key), stored);
             let answer = opened.and_then(|opened| String::from_utf8(opened).ok());
             Ok((key, answer.ok_or(TaskResumeError::Answer)?))
         };
         stored.into_iter().map(open).collect()
     }
+}
+
+/// Opens the span of a resumed task, with a link to the call that created the task.
+fn open_span(task: &TaskId, tool: &str, start: &mut Start) -> Span {
+    let flow = start.flow();
+    let trace = start.trace();
+    let created_by = (!trace.is_generated()).then(|| trace.parent());
+    let span = open_task(task, tool, flow, created_by);
+    if let Some(exported) = otel::context(&span).and_then(|context| context.parent) {
+        trace.set_exported(exported);
+    }
+    span
 }

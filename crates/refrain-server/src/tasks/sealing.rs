@@ -1,6 +1,6 @@
 //! The stored form of task contents: plain, or sealed if [`TaskOptions::seal`](super::TaskOptions::seal) is set.
 //!
-//! The first byte tells which form it is. With sealing, plain content is rejected: otherwise anyone with write access to the store
+//! The first byte is the format. With sealing, plain content is rejected: otherwise anyone with write access to the store
 //! could replace it.
 
 use super::Tasks;
@@ -44,13 +44,13 @@ impl Tasks {
         part: TaskPart<'_>,
         content: &[u8],
     ) -> Vec<u8> {
-        let (first, mut stored) = if self.options.seal {
+        let (format, mut stored) = if self.options.seal {
             let context = part.context(task, owner);
             (SEALED, self.services.sealer.seal_bytes(&context, content))
         } else {
             (PLAIN, content.to_vec())
         };
-        stored.insert(0, first);
+        stored.insert(0, format);
         stored
     }
 
@@ -61,9 +61,9 @@ impl Tasks {
         part: TaskPart<'_>,
         mut stored: Vec<u8>,
     ) -> Option<Vec<u8>> {
-        let first = stored.first().copied();
+        let format = stored.first().copied();
         stored.drain(..1.min(stored.len()));
-        let reason = match first {
+        let reason = match format {
             Some(PLAIN) if !self.options.seal => return Some(stored),
             Some(PLAIN) => "not sealed".to_owned(),
             Some(SEALED) => {

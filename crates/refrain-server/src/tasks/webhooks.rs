@@ -24,10 +24,9 @@ const SECRET_PREFIX: &str = "whsec_";
 /// The number of bytes of a secret.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 const MAX_NAME: usize = 64;
-/// How much of a response is read, so that its connection can be used again.
+/// How much of a response body is read, and for how long, so that its connection can be used again.
 const MAX_RESPONSE: usize = 64 * 1024;
-/// The time to read the rest of a response, so that its connection can be used again.
-const MAX_REST: Duration = Duration::from_millis(250);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// An endpoint that is notified when a task has ended.
 ///
@@ -107,7 +106,7 @@ impl Webhook {
         tool: &str,
         seconds: u64,
     ) -> Result<(), DeliveryError> {
-        let body = body_of(delivery, tool);
+        let body = request_body(delivery, tool);
         let request = Request::post(&self.url.uri)
             .header(CONTENT_TYPE, "application/json")
             .header(USER_AGENT, concat!("refrain/", env!("CARGO_PKG_VERSION")))
@@ -121,9 +120,9 @@ impl Webhook {
             .expect("the URL and the headers are valid");
         let response = client.send(request).await?;
         let status = response.status();
-        // The status decides. A response whose rest is long or slow only costs the connection.
-        let rest = Limited::new(response.into_body(), MAX_RESPONSE).collect();
-        let _ = within(MAX_REST, rest).await;
+        // Only the status matters. If the body is long or slow, the connection is closed.
+        let body = Limited::new(response.into_body(), MAX_RESPONSE).collect();
+        let _ = within(RESPONSE_TIMEOUT, body).await;
         match status.is_success() {
             true => Ok(()),
             false => Err(DeliveryError::Status(status)),
@@ -131,8 +130,8 @@ impl Webhook {
     }
 }
 
-/// The body. Receivers get the result with `tasks/get`, as the owner of the task.
-fn body_of(delivery: &Delivery, tool: &str) -> String {
+/// The body of the request. Receivers get the result with `tasks/get`, as the owner of the task.
+fn request_body(delivery: &Delivery, tool: &str) -> String {
     let ended = timestamp(delivery.ended);
     let body = json!({
         "type": format!("task.{}", delivery.status),

@@ -31,11 +31,10 @@ impl Tasks {
             shutdown.await;
             stop.send_replace(true);
         };
-        let deliver = self.deliver(&stopped);
         tokio::join!(
             shutdown,
             self.claim(stopped.clone()),
-            deliver,
+            self.deliver(&stopped),
             sweep(self, stopped.clone())
         );
         server.start_draining();
@@ -76,7 +75,9 @@ impl Tasks {
                 Duration::ZERO
             } else {
                 let poll = self.options.store_poll;
-                leases.until_wakeup().map_or(poll, |wait| wait.min(poll))
+                leases
+                    .time_until_wakeup()
+                    .map_or(poll, |wait| wait.min(poll))
             };
             let sleep = tokio::time::sleep(wait);
             tokio::pin!(sleep);
@@ -85,9 +86,9 @@ impl Tasks {
                     () = &mut sleep => break,
                     _ = stopped.changed() => break,
                     () = leases.changed.notified() => break,
-                    due = next_hint(&mut hints) => {
-                        let due = due.is_none_or(|hint| hint.due);
-                        if due && leases.capacity().most > 0 {
+                    hint = next_hint(&mut hints) => {
+                        let may_be_due = hint.is_none_or(|hint| hint.due);
+                        if may_be_due && leases.capacity().most > 0 {
                             break;
                         }
                     }
@@ -224,7 +225,7 @@ async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Drops deliveries over the limits. Those of endpoints that no instance has any more are dropped here, too.
+/// Deletes deliveries that are too old or too many, including those of endpoints that were removed.
 async fn trim_outbox(tasks: &Tasks) {
     let options = &tasks.options;
     let (age, rows) = (options.webhook_age, options.webhook_rows);

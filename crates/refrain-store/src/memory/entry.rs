@@ -42,7 +42,7 @@ enum AskState {
     Closed,
 }
 
-/// The bytes that count for this content.
+/// The bytes that count towards a quota: the size of the content, rounded up to the next KiB.
 pub(super) fn charged(bytes: usize) -> u64 {
     (bytes as u64 / 1024 + 1) * 1024
 }
@@ -52,7 +52,7 @@ fn bounded(time: Duration) -> Duration {
     duration(micros(time))
 }
 
-/// The time after this wait.
+/// Adds a wait to a time, without overflow.
 pub(super) fn after(time: SystemTime, wait: Duration) -> SystemTime {
     time + bounded(wait)
 }
@@ -122,7 +122,7 @@ impl MemoryTask {
         self.row.task.created + self.row.task.ttl
     }
 
-    /// The bytes that count for its owner.
+    /// The bytes that count for its account.
     pub(super) fn bytes(&self) -> u64 {
         let asks = self.asks.iter().map(|ask| match &ask.state {
             AskState::Answered(answer) => ask.ask.len() + answer.len(),
@@ -144,7 +144,7 @@ impl MemoryTask {
         (commit.new_bytes() + journal).saturating_sub(freed) as u64
     }
 
-    /// The unread answers.
+    /// The answers that are not in the journal.
     pub(super) fn answers(&self) -> Vec<(String, Vec<u8>)> {
         let answered = |ask: &MemoryAsk| match &ask.state {
             AskState::Answered(answer) => Some((ask.key.clone(), answer.clone())),
@@ -153,12 +153,12 @@ impl MemoryTask {
         self.asks.iter().filter_map(answered).collect()
     }
 
-    fn has_unread(&self) -> bool {
+    fn has_unread_answers(&self) -> bool {
         let answered = |ask: &MemoryAsk| matches!(ask.state, AskState::Answered(_));
         self.asks.iter().any(answered)
     }
 
-    /// Records a change.
+    /// Updates the revision and the time of the last change.
     fn touch(&mut self, now: SystemTime) {
         let task = &mut self.row.task;
         task.revision += 1;
@@ -166,9 +166,9 @@ impl MemoryTask {
     }
 
     /// Sets the status of a task that has not ended.
-    fn set_running(&mut self) {
-        let open = self.asks.iter().any(|ask| ask.state == AskState::Open);
-        self.row.task.status = match open {
+    fn update_status(&mut self) {
+        let has_open = self.asks.iter().any(|ask| ask.state == AskState::Open);
+        self.row.task.status = match has_open {
             true => StoredStatus::InputRequired,
             false => StoredStatus::Working,
         };
@@ -182,7 +182,7 @@ impl MemoryTask {
     }
 
     /// Drops the data that is only needed to run the task.
-    fn clear(&mut self) {
+    fn drop_inputs(&mut self) {
         self.call = Vec::new();
         self.journal = Vec::new();
     }
@@ -222,30 +222,30 @@ impl MemoryTask {
         let Some(due) = self.row.due else {
             return false;
         };
-        let mut new = false;
+        let mut has_new = false;
         for (key, answer) in answers {
             if let Some(ask) = self.ask_mut(&key)
                 && ask.state == AskState::Open
             {
                 ask.state = AskState::Answered(answer);
-                new = true;
+                has_new = true;
             }
         }
-        if new {
+        if has_new {
             self.touch(now);
-            self.set_running();
+            self.update_status();
             if self.row.worker.is_none() {
                 self.row.due = Some(due.min(now));
             }
         }
-        new
+        has_new
     }
 
     pub(super) fn cancel(&mut self, now: SystemTime) {
         self.touch(now);
         self.fence += 1;
         self.row.task.status_message = None;
-        self.clear();
+        self.drop_inputs();
         self.end(StoredStatus::Cancelled, now);
     }
 
@@ -258,7 +258,7 @@ impl MemoryTask {
             task.outcome = None;
             task.status_message = None;
         }
-        self.set_running();
+        self.update_status();
         self.row.due = Some(now);
         self.row.worker = None;
         self.row.attempts = 0;
@@ -298,11 +298,11 @@ impl MemoryTask {
                 ask.state = AskState::Closed;
             }
         }
-        self.set_running();
+        self.update_status();
         self.apply_next(commit.next, now);
         CommitResult {
             revision: self.row.task.revision,
-            answers: self.has_unread(),
+            answers: self.has_unread_answers(),
         }
     }
 
@@ -311,7 +311,7 @@ impl MemoryTask {
         let due = match next {
             Next::Keep => return,
             Next::HandOn => now,
-            Next::Suspend(_) if self.has_unread() => now,
+            Next::Suspend(_) if self.has_unread_answers() => now,
             Next::Suspend(None) => expires,
             Next::Suspend(Some(wait)) => expires.min(after(now, wait)),
             Next::Retry(wait, error) => {
@@ -319,7 +319,7 @@ impl MemoryTask {
                 expires.min(after(now, wait))
             }
             Next::Complete(outcome) => {
-                self.clear();
+                self.drop_inputs();
                 self.row.task.outcome = Some(outcome);
                 return self.end(StoredStatus::Completed, now);
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// By endpoint and id, each with the time at which it is due.
+    /// By endpoint and id, each with its due time.
     deliveries: BTreeMap<(String, String), (SystemTime, Delivery)>,
     /// Endpoint, due time and id of every delivery.
     due: BTreeSet<(String, SystemTime, String)>,
@@ -55,7 +55,7 @@ impl Outbox {
     ) -> Vec<Delivery> {
         let first = (endpoint.to_owned(), SystemTime::UNIX_EPOCH, String::new());
         let found = self.due.range(first..);
-        let found = found.take_while(|(of, due, _)| of == endpoint && *due <= now);
+        let found = found.take_while(|(name, due, _)| name == endpoint && *due <= now);
         let found: Vec<_> = found.take(most).cloned().collect();
         let claim = |(endpoint, _, id)| {
             let mut delivery = self.remove(&(endpoint, id))?;
@@ -84,10 +84,10 @@ impl Outbox {
         let deliveries = self.deliveries.iter();
         let mut oldest: Vec<_> = deliveries.map(|(key, row)| (row.1.ended, key)).collect();
         oldest.sort();
-        let over = oldest.len().saturating_sub(rows);
+        let excess = oldest.len().saturating_sub(rows);
         let is_old = |(ended, _): &&(SystemTime, _)| after(*ended, age) <= now;
         let old = oldest.iter().take_while(is_old).count();
-        let dropped = oldest.into_iter().take(over.max(old).min(most));
+        let dropped = oldest.into_iter().take(excess.max(old).min(most));
         let dropped: Vec<_> = dropped.map(|(_, key)| key.clone()).collect();
         for key in &dropped {
             self.remove(key);

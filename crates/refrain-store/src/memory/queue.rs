@@ -1,6 +1,6 @@
 //! The order in which tasks are claimed.
 //!
-//! Each account has one task in each turn, so the tasks of an account with many come behind the first tasks of others.
+//! Each account has one task in each turn, so an account with many tasks does not delay the first tasks of others.
 
 use super::entry::MemoryTask;
 use crate::quota::is_anonymous_account;
@@ -73,15 +73,15 @@ impl ClaimQueue {
     }
 
     /// The tasks whose wait or lease has ended by now.
-    pub(super) fn late(&self, now: SystemTime) -> Vec<TaskId> {
+    pub(super) fn overdue(&self, now: SystemTime) -> Vec<TaskId> {
         let due = SystemTime::UNIX_EPOCH;
         let waiting = self.tasks.range(QueueKey::Waiting { due, number: 0 }..);
-        let late = waiting
+        let overdue = waiting
             .take_while(|(key, _)| matches!(key, QueueKey::Waiting { due, .. } if *due <= now));
-        late.map(|(_, id)| id.clone()).collect()
+        overdue.map(|(_, id)| id.clone()).collect()
     }
 
-    /// The tasks that this worker may claim, in their order.
+    /// The next tasks that this worker may claim, in the order of their turns. Advances the last claimed turn.
     pub(super) fn find(
         &mut self,
         claim: Claim<'_>,

@@ -8,12 +8,11 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub(super) struct UsageTable {
     pub(super) quota: Quota,
-    /// The numbers of tasks and bytes.
-    accounts: HashMap<Principal, (u64, u64)>,
+    accounts: HashMap<Principal, Share>,
     total_bytes: u64,
 }
 
-/// The share of one task or token.
+/// Numbers of unfinished tasks and of bytes: of an account, or of one task or token.
 type Share = (u64, u64);
 
 pub(super) fn task_share(entry: &MemoryTask) -> Share {
@@ -31,10 +30,10 @@ impl UsageTable {
         tasks: u64,
         bytes: u64,
     ) -> Result<(), QuotaReached> {
-        let (used_tasks, used_bytes) = self.accounts.get(account).copied().unwrap_or_default();
+        let used = self.accounts.get(account).copied().unwrap_or_default();
         let used = Usage {
-            tasks: used_tasks,
-            bytes: used_bytes,
+            tasks: used.0,
+            bytes: used.1,
             total_bytes: self.total_bytes,
         };
         self.quota.check(used, account, (tasks, bytes))

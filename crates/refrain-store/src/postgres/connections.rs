@@ -47,7 +47,7 @@ impl Connections {
         done
     }
 
-    pub(super) async fn acquire(&self) -> Result<(PgConnection, SemaphorePermit<'_>), StoreError> {
+    async fn acquire(&self) -> Result<(PgConnection, SemaphorePermit<'_>), StoreError> {
         let permit = async { Ok(self.permits.acquire().await) };
         let permit = within_limit("all connections are in use", permit).await?;
         let permit = permit.map_err(|error| StoreError::Unavailable(error.into()))?;
@@ -72,8 +72,8 @@ impl Connections {
         Some(connection)
     }
 
-    /// Returns a connection. `None`: its operation failed.
-    pub(super) fn release(&self, connection: Option<PgConnection>) {
+    /// Returns a connection to the pool. `None`: its operation failed.
+    fn release(&self, connection: Option<PgConnection>) {
         let mut idle = self.idle.lock();
         let limit = if connection.is_some() {
             MAX_IDLE

@@ -20,12 +20,12 @@ use tokio::task::AbortHandle;
 const CHANNEL: &str = "refrain";
 const NOTIFY: &str = "SELECT pg_notify($1, hint) FROM unnest($2::text[]) AS hint";
 
-/// How long hints are collected after a batch was sent.
+/// The minimum time between two batches of hints.
 const BATCH_DELAY: Duration = Duration::from_millis(5);
 /// How long a listener waits before it reconnects.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
-/// The idle time after which a listener tests its connection. A timer that ends before all others wakes the thread that
-/// waits for I/O. Since this time is shorter than [`TIMEOUT`], the timeout of an operation never causes such a wake.
+/// The idle time after which a listener tests its connection. It is shorter than [`TIMEOUT`], so that the timer of an
+/// operation is never the earliest one: setting the earliest timer wakes the runtime's I/O thread.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Sends hints to the listeners of this instance and to other instances. When it is dropped, queued hints are still sent.
@@ -48,7 +48,7 @@ impl Notifier {
     }
 
     pub(super) fn send(&self, hint: Hint) {
-        // They fail if the queue is full, or if there is no local listener.
+        // Both may fail: the queue is full, or there is no local listener.
         let _ = self.remote.try_send(self.codec.encode(&hint));
         let _ = self.local.send(hint);
     }
@@ -112,7 +112,7 @@ async fn receive(
         match tokio::time::timeout(IDLE_LIMIT, listener.try_recv()).await {
             Ok(Ok(Some(received))) => {
                 if let Some(hint) = codec.decode(received.payload()) {
-                    // It fails if there is no listener.
+                    // Fails if there is no listener.
                     let _ = hints.send(hint);
                 }
             }
@@ -128,7 +128,7 @@ async fn receive(
     }
 }
 
-/// Encodes a hint as `+` (due) or `-`, `w` (written by the task's worker) or `o` (by someone else), and the task id. A
+/// Encodes a hint as `+` (due) or `-` (not due), `w` (written by the task's worker) or `o` (other), and the task id. A
 /// [`Notifier`] appends a space and its random name, and ignores hints with that name.
 #[derive(Clone)]
 struct Codec {

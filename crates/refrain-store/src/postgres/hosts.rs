@@ -52,16 +52,16 @@ impl Hosts {
         let (count, last) = (self.options.len(), self.last.load(Ordering::Relaxed));
         let limit = ACQUIRE_TIMEOUT / u32::try_from(count).unwrap_or(u32::MAX);
         let mut failed = None;
-        for at in (0..count).map(|n| (last + n) % count) {
-            let options = &self.options[at];
+        for index in (0..count).map(|n| (last + n) % count) {
+            let options = &self.options[index];
             let connected = tokio::time::timeout(limit, connect(options)).await;
             match connected.unwrap_or_else(|_| Err(StoreError::timed_out(limit))) {
                 Ok(connection) => {
-                    self.last.store(at, Ordering::Relaxed);
+                    self.last.store(index, Ordering::Relaxed);
                     return Ok((connection, options));
                 }
                 Err(error) => {
-                    // A server that is unavailable may be the right one later.
+                    // Prefer the error of an unavailable server, which may accept writes later.
                     let is_unavailable = |error: &_| matches!(error, StoreError::Unavailable(_));
                     failed = failed.filter(is_unavailable).or(Some(error));
                 }

@@ -16,8 +16,8 @@ use super::text::{encode, encode_indexed};
 use super::{PgStore, Result};
 use crate::sql::{
     ClaimRecord, all_bytes, answers_of, bytes_of, claim_columns, column, commit_allowed,
-    commit_growth, insert_task, lease, next_turn, own_bytes, promoted, revisions, set_answered,
-    set_cancelled, set_committed, set_requeued, total_of_task, within_quota,
+    commit_growth, insert_task, lease, next_turn, own_bytes, revisions, set_answered,
+    set_cancelled, set_committed, set_promoted, set_requeued, total_of_task, within_quota,
 };
 use crate::task::{Claim, Commit, Lease, NewTask, SweepCounts, TaskId};
 use crate::time::micros;
@@ -83,17 +83,17 @@ const PROMOTE: &str = concat!(
     " AND due IS NOT NULL AND turn IS NULL
         ORDER BY due LIMIT $1
         FOR UPDATE SKIP LOCKED
-    ), late AS (
+    ), overdue AS (
         SELECT id, account, row_number() OVER (PARTITION BY coalesce(account, '') ORDER BY due, id) AS rank
         FROM found
     )
     UPDATE refrain_tasks t ",
-    promoted!("greatest"),
-    " FROM late WHERE t.id = late.id"
+    set_promoted!("greatest"),
+    " FROM overdue WHERE t.id = overdue.id"
 );
 
-/// The index on `turn` contains only ready tasks, in the order of their claims. A concurrent claim may be advancing the
-/// last turn; this one then leaves it.
+/// Claims ready tasks, in the order of the index on `turn`. If a concurrent claim has locked the last claimed turn, this one
+/// does not advance it.
 const CLAIM: &str = concat!(
     "WITH found AS MATERIALIZED (
         SELECT id AS task, turn AS old_turn, due AS old_due FROM refrain_tasks
@@ -267,8 +267,8 @@ impl PgStore {
             .bind(column(quota.total_for(owner.id().is_none())));
         let mut answered: Vec<(bool, Option<bool>, Option<String>)> =
             self.write(answer, size).await?;
-        let (exists, due, over) = answered.pop().unwrap_or_default();
-        if let Some(account) = over {
+        let (exists, due, over_quota) = answered.pop().unwrap_or_default();
+        if let Some(account) = over_quota {
             return Err(self.quota_error(&account, 0, size).await);
         }
         if let Some(due) = due {

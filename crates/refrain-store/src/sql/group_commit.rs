@@ -26,7 +26,7 @@ const MAX_QUEUED: usize = 1024;
 pub(crate) trait GroupCommit: Database<Arguments: Clone + IntoArguments<Self>> {
     /// The statement that begins a transaction.
     const BEGIN: &'static str;
-    /// Whether a write that runs alone needs no [`BEGIN`](Self::BEGIN).
+    /// Whether a single write runs without [`BEGIN`](Self::BEGIN), in an implicit transaction.
     const IMPLICIT: bool;
 
     fn fetch(
@@ -48,7 +48,7 @@ impl<DB: GroupCommit> QueuedWrite<DB> {
     }
 
     fn reply(self, done: Result<Vec<DB::Row>>) {
-        // It fails if the caller no longer waits.
+        // Fails if the caller no longer waits.
         let _ = self.reply.send(done);
     }
 }
@@ -154,8 +154,8 @@ impl<DB: GroupCommit> WriteBatch<DB> {
         }
     }
 
-    /// Runs the writes in a transaction, and others that are queued meanwhile. Returns their rows, or the error of a write
-    /// after the transaction was rolled back.
+    /// Runs the writes in a transaction, and others that are queued meanwhile. Returns their rows. The inner error is of a
+    /// write whose transaction was rolled back; after the outer one, the state of the connection is unknown.
     async fn run(
         &mut self,
         connection: &mut DB::Connection,
@@ -194,7 +194,7 @@ impl<DB: GroupCommit> WriteBatch<DB> {
             }
             Err(error) => {
                 for write in self.writes.drain(..) {
-                    write.reply(Err(copy(&error)));
+                    write.reply(Err(copy_error(&error)));
                 }
                 Err(error)
             }
@@ -203,7 +203,7 @@ impl<DB: GroupCommit> WriteBatch<DB> {
 }
 
 /// Copies an error, with the message of its source.
-fn copy(error: &StoreError) -> StoreError {
+fn copy_error(error: &StoreError) -> StoreError {
     match error {
         StoreError::Unavailable(source) => StoreError::Unavailable(source.to_string().into()),
         StoreError::Corrupt(source) => StoreError::Corrupt(source.to_string().into()),

@@ -16,7 +16,7 @@ macro_rules! impl_store {
         use std::collections::HashSet;
 
         impl $store {
-            /// Writes, and returns the rows after the commit. The parameters have about this size.
+            /// Runs a write whose parameters have about this size. Returns its rows after the commit.
             async fn write<T>(
                 &self,
                 query: QueryAs<'_, $database, T, <$database as sqlx::Database>::Arguments>,
@@ -29,7 +29,7 @@ macro_rules! impl_store {
                 rows.iter().map(|row| Ok(T::from_row(row)?)).collect()
             }
 
-            /// Writes, and returns the number of returned rows after the commit.
+            /// Like [`write`](Self::write), but returns only the number of rows.
             async fn execute(
                 &self,
                 query: Query<'_, $database, <$database as sqlx::Database>::Arguments>,
@@ -67,7 +67,7 @@ macro_rules! impl_store {
                 sql::commit_result(self.write(query, bytes).await?)
             }
 
-            /// The limit that this write of an account reached. [`StoreError::Unavailable`]: by now there is room for it.
+            /// The error of a write of an account that a quota rejected. [`StoreError::Unavailable`]: the quota allows it now.
             async fn quota_error(&self, account: &str, tasks: u64, bytes: usize) -> StoreError {
                 let get = sqlx::query_as(sql::USAGE).bind(account);
                 let used = match self.fetch(get).await {
@@ -79,8 +79,7 @@ macro_rules! impl_store {
                     account => Principal::new(account),
                 };
                 let quota = *self.quota.lock();
-                let checked = quota.check(used, &account, (tasks, bytes as u64));
-                match checked {
+                match quota.check(used, &account, (tasks, bytes as u64)) {
                     Err(reached) => reached.into(),
                     Ok(()) => StoreError::Unavailable(
                         "the account's quota was reached a moment ago; try again".into(),
@@ -90,7 +89,7 @@ macro_rules! impl_store {
 
             /// The error of a commit that wrote nothing: its lease is lost, or a limit is reached.
             async fn commit_error(&self, lease: &Lease, number: i64, bytes: usize) -> StoreError {
-                let get = sqlx::query_as(sql::COMMITTABLE).bind(lease.task.as_str());
+                let get = sqlx::query_as(sql::COMMITTABLE_ACCOUNT).bind(lease.task.as_str());
                 let get = get.bind(column(lease.fence)).bind(number);
                 match self.fetch::<(String,)>(get).await {
                     Ok(account) => match account.first() {

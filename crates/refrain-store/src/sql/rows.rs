@@ -72,21 +72,21 @@ where
     }
 }
 
-/// Converts records, which are grouped by task.
-pub(crate) fn task_rows(records: Vec<TaskRecord>, text: DecodeText) -> Vec<TaskRow> {
+/// Merges the records of each task, which follow one another.
+pub(crate) fn task_rows(records: Vec<TaskRecord>, decode: DecodeText) -> Vec<TaskRow> {
     let mut rows: Vec<TaskRow> = Vec::new();
     for TaskRecord(mut row, ask) in records {
-        let ask = ask.map(|(key, ask)| (text(key), ask));
+        let ask = ask.map(|(key, ask)| (decode(key), ask));
         if let Some(last) = rows.last_mut().filter(|last| last.task.id == row.task.id) {
             last.task.asks.extend(ask);
             continue;
         }
-        row.task.tool = text(row.task.tool);
-        row.task.status_message = row.task.status_message.map(text);
+        row.task.tool = decode(row.task.tool);
+        row.task.status_message = row.task.status_message.map(decode);
         row.task.asks.extend(ask);
-        row.owner = principal(row.owner.id().map(|id| text(id.to_owned())));
-        row.worker = row.worker.map(text);
-        row.last_error = row.last_error.map(text);
+        row.owner = principal(row.owner.id().map(|id| decode(id.to_owned())));
+        row.worker = row.worker.map(decode);
+        row.last_error = row.last_error.map(decode);
         rows.push(row);
     }
     rows
@@ -113,9 +113,9 @@ pub(crate) type ClaimRecord = (
 /// Converts records, and returns the ids of the tasks with unread answers.
 pub(crate) fn claimed_tasks(
     records: Vec<ClaimRecord>,
-    text: DecodeText,
+    decode: DecodeText,
 ) -> Result<(Vec<ClaimedTask>, Vec<String>), StoreError> {
-    let (mut tasks, mut with_answers) = (Vec::with_capacity(records.len()), Vec::new());
+    let (mut tasks, mut with_unread) = (Vec::with_capacity(records.len()), Vec::new());
     for record in records {
         let (id, fence, owner, flow, tool, call, journal, attempt, last_error, ..) = record;
         let (.., ttl, revision, unread, account, left) = record;
@@ -124,36 +124,36 @@ pub(crate) fn claimed_tasks(
             StoreError::Corrupt(format!("flow id has {bytes} bytes, expected 16").into())
         })?;
         if unread > 0 {
-            with_answers.push(id.clone());
+            with_unread.push(id.clone());
         }
         tasks.push(ClaimedTask {
             lease: lease((id, fence)),
-            account: principal(account.or_else(|| owner.clone()).map(text)),
-            owner: principal(owner.map(text)),
+            account: principal(account.or_else(|| owner.clone()).map(decode)),
+            owner: principal(owner.map(decode)),
             flow: FlowId::from_bytes(flow),
-            tool: text(tool),
+            tool: decode(tool),
             call,
             journal,
             answers: Vec::new(),
             attempt: attempts(attempt),
-            last_error: last_error.map(text),
+            last_error: last_error.map(decode),
             left: duration(left),
             ttl: duration(ttl),
             revision: revision.unsigned_abs(),
         });
     }
-    Ok((tasks, with_answers))
+    Ok((tasks, with_unread))
 }
 
 /// Adds answers to their tasks. They are read after the claim, so that no counted answer is missing.
 pub(crate) fn add_answers(
     tasks: &mut [ClaimedTask],
     records: Vec<(String, String, Vec<u8>)>,
-    text: DecodeText,
+    decode: DecodeText,
 ) {
     let mut answers: HashMap<String, Vec<(String, Vec<u8>)>> = HashMap::new();
     for (task, key, answer) in records {
-        answers.entry(task).or_default().push((text(key), answer));
+        answers.entry(task).or_default().push((decode(key), answer));
     }
     for task in tasks {
         let of_task = answers.remove(task.lease.task.as_str());
@@ -203,14 +203,14 @@ pub(crate) fn commit_result(mut written: Vec<(i64, i64)>) -> Result<CommitResult
 /// The unread answers of a task, from the rows of [`ANSWERS`](super::ANSWERS).
 pub(crate) fn answers(
     records: Vec<(Option<String>, Option<Vec<u8>>)>,
-    text: DecodeText,
+    decode: DecodeText,
 ) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
     if records.is_empty() {
         return Err(StoreError::Lost);
     }
     let answers = records.into_iter();
     Ok(answers
-        .filter_map(|(key, answer)| key.map(text).zip(answer))
+        .filter_map(|(key, answer)| key.map(decode).zip(answer))
         .collect())
 }
 

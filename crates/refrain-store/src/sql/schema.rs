@@ -2,7 +2,7 @@
 
 use crate::open::OpenStoreError;
 
-/// A step from one version of the tables to the next.
+/// A change from one version of the tables to the next.
 pub(crate) struct Migration {
     /// SQL for Postgres, which is translated for SQLite.
     tables: &'static str,
@@ -16,7 +16,7 @@ pub(crate) struct Migration {
     sqlite: &'static str,
 }
 
-/// A migration without parts for one database only.
+/// A migration that is the same for both databases.
 const fn tables(tables: &'static str) -> Migration {
     Migration {
         tables,
@@ -25,7 +25,7 @@ const fn tables(tables: &'static str) -> Migration {
     }
 }
 
-/// The bytes that count for a row of tasks: those of its call, journal, outcome, asks and answers.
+/// The bytes that count towards a quota for a row of tasks: call, journal, outcome, asks and answers.
 macro_rules! task_bytes {
     ($row:literal) => {
         concat!(
@@ -42,7 +42,7 @@ macro_rules! task_bytes {
     };
 }
 
-/// The bytes that count for a row of tokens.
+/// The bytes that count towards a quota for a row of tokens.
 macro_rules! token_bytes {
     ($row:literal) => {
         concat!("(length(", $row, "bytes) / 1024 + 1) * 1024")
@@ -137,7 +137,7 @@ macro_rules! add_deliveries {
 ///
 /// Journals change often. The fill factor, and the absence of indexes on columns that change with them, keep an update on
 /// its page (HOT).
-const VERSIONS: &[Migration] = &[tables("
+const MIGRATIONS: &[Migration] = &[tables("
 CREATE TABLE refrain_tasks (
     id             TEXT   COLLATE \"C\" NOT NULL PRIMARY KEY,
     flow           BYTEA  NOT NULL,
@@ -286,10 +286,10 @@ END;
 "),
 }];
 
-/// Triggers that keep the usage of the owner `'=' || owner`, and of all owners, `'*'`. It is the sum over the slots; each
-/// connection has a slot, so that concurrent writes of one owner rarely wait for each other. Every write locks `'*'` first,
-/// so that two connections with the same slot do not block each other. PL/pgSQL keeps plans; a function in SQL is planned by each
-/// call.
+/// Triggers that count the usage of an owner, as `'=' || owner`, and of all owners, as `'*'`. The usage is the sum over the
+/// slots. Each connection uses one slot, so that concurrent writes of one owner rarely wait for each other. Every write
+/// locks `'*'` first, so that two connections with the same slot do not deadlock. PL/pgSQL caches plans; a function in SQL is
+/// planned by each call.
 const POSTGRES_TRIGGERS: &str = concat!("
 CREATE FUNCTION refrain_count(who TEXT, more_tasks BIGINT, more_bytes BIGINT) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -342,9 +342,9 @@ END;
 "
 );
 
-/// Replacements that translate the migrations for SQLite, where the database numbers the asks.
+/// Replacements that translate the migrations for SQLite, which numbers the asks itself (`ord`).
 #[cfg(feature = "sqlite")]
-const SQLITE: [(&str, &str); 7] = [
+const SQLITE_REPLACEMENTS: [(&str, &str); 7] = [
     (" COLLATE \"C\"", ""),
     ("BYTEA", "BLOB"),
     ("ord    BIGINT NOT NULL", "ord INTEGER NOT NULL PRIMARY KEY"),
@@ -362,11 +362,11 @@ pub(crate) const ADD_SCHEMA_VERSION: &str = "INSERT INTO refrain_schema (version
 pub(crate) fn pending_migrations(
     found: Option<i64>,
 ) -> Result<impl Iterator<Item = (i64, &'static Migration)>, OpenStoreError> {
-    let (found, known) = (found.unwrap_or(0), VERSIONS.len() as i64);
+    let (found, known) = (found.unwrap_or(0), MIGRATIONS.len() as i64);
     if found > known {
         return Err(OpenStoreError::Newer { found, known });
     }
-    let all = (1..).zip(VERSIONS);
+    let all = (1..).zip(MIGRATIONS);
     Ok(all.filter(move |(version, _)| *version > found))
 }
 
@@ -379,7 +379,9 @@ impl Migration {
     #[cfg(feature = "sqlite")]
     pub(crate) fn for_sqlite(&self) -> String {
         let replace = |sql: String, (from, to): (&str, &str)| sql.replace(from, to);
-        let tables = SQLITE.into_iter().fold(self.tables.to_owned(), replace);
+        let tables = SQLITE_REPLACEMENTS
+            .into_iter()
+            .fold(self.tables.to_owned(), replace);
         format!("{tables}{}", self.sqlite)
     }
 }

@@ -5,7 +5,7 @@
 //! A task that can be claimed has a `turn`. A statement that makes a task due at once gives it a turn. A task whose wait or
 //! lease has ended gets its turn from the next claim; until then the worker of the expired lease can still write.
 
-/// Selects [`TaskRecord`](super::TaskRecord)s: tasks `t` of a table or query, and their open asks `a`.
+/// Selects [`TaskRecord`](super::TaskRecord)s: the tasks `t` of the table or query `$tasks`, and their open asks `a`.
 macro_rules! select_tasks {
     ($tasks:literal) => {
         concat!(
@@ -27,8 +27,8 @@ macro_rules! claim_columns {
     };
 }
 
-/// The turn of a task of this account that becomes ready: after the account's other ready tasks, and after the last claimed
-/// turn. So each account has one task in each turn, and tasks of a new account come next.
+/// The turn of a task that becomes ready: after the other ready tasks of its account, and after the last claimed turn. So
+/// each account has one task in each turn, and the first task of a new account comes next.
 macro_rules! next_turn {
     ($account:literal, $greatest:literal) => {
         concat!(
@@ -44,7 +44,7 @@ macro_rules! next_turn {
     };
 }
 
-/// The bytes of the account after this growth.
+/// The bytes of the account after it grows by `$growth`.
 macro_rules! own_bytes {
     ($account:literal, $growth:expr) => {
         concat!(
@@ -56,7 +56,7 @@ macro_rules! own_bytes {
     };
 }
 
-/// The bytes of all accounts after this growth.
+/// The bytes of all accounts after they grow by `$growth`.
 macro_rules! all_bytes {
     ($growth:expr) => {
         concat!(
@@ -66,7 +66,7 @@ macro_rules! all_bytes {
     };
 }
 
-/// Whether the account, and the store, may have this many more bytes. See [`Quota::check`](crate::quota::Quota::check).
+/// Whether the account may add `$growth` bytes. See [`Quota::check`](crate::quota::Quota::check).
 macro_rules! within_quota {
     ($account:literal, $growth:expr, $bytes:literal, $total:expr) => {
         concat!(
@@ -249,13 +249,13 @@ macro_rules! set_committed {
     };
 }
 
-/// The `SET` clause that makes a task ready whose wait or lease has ended, from the rows `late` of the account and the
-/// rank among that account's rows.
-macro_rules! promoted {
+/// The `SET` clause that makes a task ready whose wait or lease has ended. The table `overdue` has its account, and its rank
+/// among the account's overdue tasks.
+macro_rules! set_promoted {
     ($greatest:literal) => {
         concat!(
-            "SET turn = late.rank - 1 + ",
-            next_turn!("late.account", $greatest)
+            "SET turn = overdue.rank - 1 + ",
+            next_turn!("overdue.account", $greatest)
         )
     };
 }
@@ -280,7 +280,7 @@ macro_rules! answers_of {
 
 pub(crate) use {
     all_bytes, answers_of, claim_columns, commit_allowed, commit_growth, insert_task, next_turn,
-    own_bytes, promoted, revisions, set_answered, set_cancelled, set_committed, set_requeued,
+    own_bytes, revisions, set_answered, set_cancelled, set_committed, set_promoted, set_requeued,
     total_of_task, within_quota,
 };
 
@@ -310,8 +310,8 @@ SELECT CAST(coalesce(sum(CASE WHEN owner <> '*' THEN tasks END), 0) AS BIGINT),
     CAST(coalesce(sum(CASE WHEN owner = '*' THEN bytes END), 0) AS BIGINT)
 FROM refrain_usage WHERE owner IN ('=' || $1, '*')";
 
-/// The account of the task `$1`, if it can take the commit `$3` with the fence `$2`.
-pub(crate) const COMMITTABLE: &str = "
+/// The account of the task `$1`, if the fence `$2` holds its lease and the commit number `$3` is new.
+pub(crate) const COMMITTABLE_ACCOUNT: &str = "
 SELECT coalesce(account, owner, '') FROM refrain_tasks WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3";
 
 /// The latest tasks with the status `$1` and the tool `$2`, at most `$3`.

@@ -17,7 +17,7 @@ impl SqliteStore {
         lease: i64,
         most: i64,
     ) -> Result<Vec<DeliveryRecord>> {
-        // Usually nothing is due, and a reading connection can find that out.
+        // Usually no delivery is due, and reading does not wait for the writer.
         let due = sqlx::query_scalar(IS_DUE).bind(endpoint).bind(now());
         if !due.fetch_one(&self.readers).await? {
             return Ok(Vec::new());

@@ -6,8 +6,8 @@
 use super::{Result, SqliteStore, now};
 use crate::sql::{
     ClaimRecord, all_bytes, answers_of, bytes_of, claim_columns, column, commit_allowed,
-    commit_growth, insert_task, lease, next_turn, own_bytes, promoted, revisions, set_answered,
-    set_cancelled, set_committed, set_requeued, total_of_task, within_quota,
+    commit_growth, insert_task, lease, next_turn, own_bytes, revisions, set_answered,
+    set_cancelled, set_committed, set_promoted, set_requeued, total_of_task, within_quota,
 };
 use crate::store::TaskStore;
 use crate::task::{Claim, Commit, Lease, NewTask, Next, SweepCounts, TaskId};
@@ -29,15 +29,15 @@ const CANCEL: &str = concat!(
     " WHERE id = $1 AND owner IS $2 AND due IS NOT NULL RETURNING 1"
 );
 
-/// The first column of each item of the list `$value`, as text. See [`list`].
-macro_rules! key {
+/// Decodes a key in a [`list`], which is hexadecimal.
+macro_rules! decode_key {
     ($value:literal) => {
         concat!("CAST(unhex(", $value, ") AS TEXT)")
     };
 }
 
-/// The counts of the asks of the task `$1`. They are current, since SQLite has one writer at a time.
-macro_rules! counted_asks {
+/// Counts the asks of the task `$1`. The counts are current, since SQLite has one writer at a time.
+macro_rules! count_asks {
     () => {
         "(SELECT coalesce(sum(state = 'open'), 0) AS open, coalesce(sum(state = 'answered'), 0) AS unread,
             coalesce(sum(length(ask) + coalesce(length(answer), 0)), 0) AS extra
@@ -55,7 +55,7 @@ const ANSWER: &str = concat!(
     UPDATE refrain_asks SET answer = unhex(v.value ->> 1), state = 'answered'
     FROM json_each($3) AS v
     WHERE task = $1 AND refrain_asks.key = ",
-    key!("v.value ->> 0"),
+    decode_key!("v.value ->> 0"),
     " AND state = 'open'
         AND EXISTS (SELECT 1 FROM refrain_tasks WHERE id = $1 AND owner IS $2 AND due IS NOT NULL AND ",
     within_quota!("refrain_tasks.account, refrain_tasks.owner", "$4", "$5", "$6"),
@@ -69,7 +69,7 @@ const ANSWER: &str = concat!(
         "min"
     ),
     " FROM ",
-    counted_asks!(),
+    count_asks!(),
     "
     WHERE t.id = $1 AND t.open > asks.open
     RETURNING 3 + (worker IS NULL)"
@@ -81,17 +81,17 @@ const ACCOUNT: &str = "SELECT coalesce(account, owner, '') FROM refrain_tasks WH
 /// Makes tasks ready whose wait or lease ended by `$1`, at most `$2`.
 const PROMOTE: &str = concat!(
     "UPDATE refrain_tasks AS t ",
-    promoted!("max"),
+    set_promoted!("max"),
     "
     FROM (
         SELECT id, account, row_number() OVER (PARTITION BY coalesce(account, '') ORDER BY due, id) AS rank
         FROM (SELECT id, coalesce(account, owner) AS account, due FROM refrain_tasks
             WHERE due <= $1 AND due IS NOT NULL AND turn IS NULL ORDER BY due LIMIT $2)
-    ) AS late
-    WHERE t.id = late.id"
+    ) AS overdue
+    WHERE t.id = overdue.id"
 );
 
-const IS_LATE: &str = "SELECT EXISTS (SELECT 1 FROM refrain_tasks WHERE due <= $1 AND due IS NOT NULL AND turn IS NULL)";
+const HAS_OVERDUE: &str = "SELECT EXISTS (SELECT 1 FROM refrain_tasks WHERE due <= $1 AND due IS NOT NULL AND turn IS NULL)";
 
 /// Claims the tasks `$4` that are still ready, and advances the last claimed turn to `$5`.
 const CLAIM: &str = concat!(
@@ -111,8 +111,8 @@ FROM json_each($1) AS v
 WHERE t.id = v.value ->> 0 AND t.fence = v.value ->> 1 AND t.due IS NOT NULL AND t.worker IS NOT NULL
 RETURNING id, fence";
 
-/// Whether a task `t` takes the commit.
-macro_rules! takes_commit {
+/// Whether the lease is held and the quota allows the commit to a task `t`.
+macro_rules! accepts_commit {
     () => {
         concat!(
             "t.id = $1 AND t.fence = $2 AND t.due IS NOT NULL AND t.last_commit < $3 AND ",
@@ -125,7 +125,7 @@ const COMMIT: &str = concat!(
     "UPDATE refrain_tasks AS t ",
     set_committed!("0", "0", "0", "$15", "max", "min"),
     " WHERE ",
-    takes_commit!(),
+    accepts_commit!(),
     " RETURNING revision, unread"
 );
 
@@ -142,7 +142,7 @@ SET journal = coalesce($4, journal),
     revision = revision + 1,
     last_commit = $3
 WHERE ",
-    takes_commit!(),
+    accepts_commit!(),
     "
 RETURNING revision, unread"
 );
@@ -151,26 +151,26 @@ RETURNING revision, unread"
 const COMMIT_WITH_ASKS: &str = concat!(
     "INSERT INTO refrain_asks (task, key, ask, state)
     SELECT $1, ",
-    key!("v.value ->> 0"),
+    decode_key!("v.value ->> 0"),
     ", unhex(v.value ->> 1), 'open' FROM json_each($16) AS v
     WHERE EXISTS (SELECT 1 FROM refrain_tasks AS t WHERE ",
-    takes_commit!(),
+    accepts_commit!(),
     ")
     ORDER BY v.key
     ON CONFLICT DO NOTHING;
     UPDATE refrain_asks SET state = 'taken'
     WHERE task = $1 AND key IN (SELECT ",
-    key!("value"),
+    decode_key!("value"),
     " FROM json_each($17)) AND state = 'answered'
         AND EXISTS (SELECT 1 FROM refrain_tasks AS t WHERE ",
-    takes_commit!(),
+    accepts_commit!(),
     ");
     UPDATE refrain_asks SET state = 'withdrawn'
     WHERE task = $1 AND key IN (SELECT ",
-    key!("value"),
+    decode_key!("value"),
     " FROM json_each($18)) AND state IN ('open', 'answered')
         AND EXISTS (SELECT 1 FROM refrain_tasks AS t WHERE ",
-    takes_commit!(),
+    accepts_commit!(),
     ");
     UPDATE refrain_tasks AS t ",
     set_committed!(
@@ -182,10 +182,10 @@ const COMMIT_WITH_ASKS: &str = concat!(
         "min"
     ),
     " FROM ",
-    counted_asks!(),
+    count_asks!(),
     "
     WHERE ",
-    takes_commit!(),
+    accepts_commit!(),
     "
     RETURNING revision, unread"
 );
@@ -212,8 +212,8 @@ pub(super) fn until(keep: Duration) -> i64 {
     now() + micros(keep)
 }
 
-/// Tasks that ended by `$2` and expired by `$1`.
-macro_rules! ended {
+/// Tasks that expired by `$1` and ended by `$2`, at most `$3`.
+macro_rules! swept_tasks {
     () => {
         "(SELECT id FROM refrain_tasks WHERE ended IS NOT NULL AND expires <= $1 AND ended <= $2 \
           ORDER BY expires, id LIMIT $3)"
@@ -222,8 +222,8 @@ macro_rules! ended {
 
 /// Deletes at most `$3` of each. A row for each deleted task is 1, for a record 2, for a token 3.
 const SWEEP: &str = concat!(
-    "DELETE FROM refrain_asks WHERE task IN ", ended!(), ";
-    DELETE FROM refrain_tasks WHERE id IN ", ended!(), " RETURNING 1;
+    "DELETE FROM refrain_asks WHERE task IN ", swept_tasks!(), ";
+    DELETE FROM refrain_tasks WHERE id IN ", swept_tasks!(), " RETURNING 1;
     DELETE FROM refrain_log
     WHERE rowid IN (SELECT rowid FROM refrain_log WHERE until < $1 / 1000000 ORDER BY until LIMIT $3) RETURNING 2;
     DELETE FROM refrain_tokens
@@ -285,10 +285,9 @@ impl SqliteStore {
     }
 
     pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<ClaimRecord>> {
-        // A worker that loses a race retries a few times.
+        // Another worker may claim all found tasks first.
         for _ in 0..5 {
-            // Usually nothing is due, and a reading connection can find that out.
-            self.promote().await?;
+            self.promote_overdue().await?;
             let found = self.find_ready(claim).await?;
             let Some((_, last)) = found.last() else {
                 break;
@@ -310,16 +309,17 @@ impl SqliteStore {
     }
 
     /// Makes tasks ready whose wait or lease has ended.
-    async fn promote(&self) -> Result<()> {
-        let late = sqlx::query_scalar(IS_LATE).bind(now());
-        if late.fetch_one(&self.readers).await? {
+    async fn promote_overdue(&self) -> Result<()> {
+        // Usually no task is overdue, and reading does not wait for the writer.
+        let has_overdue = sqlx::query_scalar(HAS_OVERDUE).bind(now());
+        if has_overdue.fetch_one(&self.readers).await? {
             let promote = sqlx::query(PROMOTE).bind(now()).bind(MAX_CLAIM);
             self.execute(promote, 0).await?;
         }
         Ok(())
     }
 
-    /// The tasks that this worker may claim, in their order, with their turns.
+    /// The next tasks that this worker may claim, with their turns.
     async fn find_ready(&self, claim: Claim<'_>) -> Result<Vec<(String, i64)>> {
         let now = now();
         let mut find =
@@ -415,7 +415,8 @@ pub(super) fn bind_asks<'q>(
         .bind(list(commit.withdrawn.iter().map(key))))
 }
 
-/// A JSON array, for a statement parameter. Keys and contents are hexadecimal, since JSON has no bytes.
+/// A JSON array of keys, or of pairs of key and content, for a statement parameter. Both are hexadecimal, since JSON has
+/// no bytes.
 fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(","))
 }

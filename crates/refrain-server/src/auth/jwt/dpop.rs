@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 8 * 1024;
 const MAX_JTI_BYTES: usize = 1024;
 /// How long a proof is valid, in seconds, without the leeway.
 const VALID_FOR: u64 = 60;
-/// The remembered proofs of one period, in total and of one principal.
+/// The maximum number of remembered proofs of one period, in total and of one principal.
 const MAX_PROOFS: usize = 1 << 19;
 const MAX_PROOFS_EACH: usize = 1 << 16;
 /// The members of a private or secret JWK.
@@ -76,7 +76,7 @@ struct ProofClaims {
     ath: String,
 }
 
-/// A request that a proof must belong to.
+/// The request that a proof must be for.
 pub(super) struct ProofTarget<'a> {
     pub(super) method: &'a Method,
     pub(super) token: &'a str,

@@ -10,8 +10,8 @@ use refrain_http::{HttpClient, HttpError};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an idle connection is kept. Usually there are minutes between two requests.
-const IDLE: Duration = Duration::from_secs(5);
+/// How long an idle connection is kept: shortly, since there are usually minutes between two requests.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BYTES: usize = 512 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub(super) struct JwksDocument {
 impl JwksDocument {
     pub(super) fn new(url: SafeUrl) -> Result<Self, HttpUrlError> {
         url.check_tls()?;
-        let client = HttpClient::new(TIMEOUT, IDLE);
+        let client = HttpClient::new(TIMEOUT, IDLE_TIMEOUT);
         Ok(Self { url, client })
     }
 

@@ -28,14 +28,14 @@ impl VerificationKey {
     pub(super) fn parse(jwk: &Value) -> Option<Self> {
         let jwk = Jwk::deserialize(jwk).ok()?;
         let common = &jwk.common;
-        let signature = |usage: &PublicKeyUse| *usage == PublicKeyUse::Signature;
-        let verify = |ops: &Vec<KeyOperations>| ops.contains(&KeyOperations::Verify);
-        if !common.public_key_use.as_ref().is_none_or(signature)
-            || !common.key_operations.as_ref().is_none_or(verify)
+        let is_for_signatures = |usage: &PublicKeyUse| *usage == PublicKeyUse::Signature;
+        let can_verify = |ops: &Vec<KeyOperations>| ops.contains(&KeyOperations::Verify);
+        if !common.public_key_use.as_ref().is_none_or(is_for_signatures)
+            || !common.key_operations.as_ref().is_none_or(can_verify)
         {
             return None;
         }
-        let (mut algorithms, point): (_, Option<&'static dyn VerificationAlgorithm>) =
+        let (mut algorithms, curve): (_, Option<&'static dyn VerificationAlgorithm>) =
             match &jwk.algorithm {
                 AlgorithmParameters::RSA(_) => (AlgorithmFamily::Rsa.algorithms().to_vec(), None),
                 AlgorithmParameters::EllipticCurve(key) => match key.curve {
@@ -56,15 +56,15 @@ impl VerificationKey {
         let mut verifying = DecodingKey::from_jwk(&jwk).ok()?;
         if let DecodingKeyKind::RsaModulusExponent { n, e } = verifying.kind() {
             let (n, e) = (strip_zeros(n), strip_zeros(e));
-            let unused = n.first().map_or(0, |byte| byte.leading_zeros());
-            if n.len() * 8 - (unused as usize) < MIN_RSA_BITS {
+            let unused_bits = n.first().map_or(0, |byte| byte.leading_zeros());
+            if n.len() * 8 - (unused_bits as usize) < MIN_RSA_BITS {
                 return None;
             }
             verifying = DecodingKey::from_rsa_raw_components(n, e);
         }
         // Rejects invalid keys early. An Ed25519 point that is not on the curve is detected only when a token is verified.
-        if let Some(point) = point {
-            ParsedPublicKey::new(point, verifying.try_get_as_bytes().ok()?).ok()?;
+        if let Some(curve) = curve {
+            ParsedPublicKey::new(curve, verifying.try_get_as_bytes().ok()?).ok()?;
         }
         (!algorithms.is_empty()).then_some(Self {
             id: jwk.common.key_id,

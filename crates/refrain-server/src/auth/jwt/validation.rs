@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const MAX_BYTES: usize = 16 * 1024;
-/// The accepted algorithms. All are asymmetric.
+/// The accepted families of algorithms. All are asymmetric.
 const FAMILIES: [AlgorithmFamily; 3] = [
     AlgorithmFamily::Rsa,
     AlgorithmFamily::Ec,
@@ -26,7 +26,7 @@ pub(super) enum TokenError {
     #[error("unsupported critical extensions")]
     Critical,
     #[error("symmetric signature algorithms are not accepted")]
-    Secret,
+    Symmetric,
     #[error("no keys available")]
     NoKeys,
     #[error("no key matches its key id and algorithm")]
@@ -181,7 +181,9 @@ impl Requirements {
 
     /// The settings for this algorithm. Fails for symmetric algorithms.
     pub(super) fn validation(&self, algorithm: Algorithm) -> Result<&Validation, TokenError> {
-        self.validations.get(&algorithm).ok_or(TokenError::Secret)
+        self.validations
+            .get(&algorithm)
+            .ok_or(TokenError::Symmetric)
     }
 
     pub(super) fn check(
@@ -191,12 +193,11 @@ impl Requirements {
         validation: &Validation,
     ) -> Result<TokenClaims, TokenError> {
         let claims = decode::<TokenClaims>(token, &key.verifying, validation)?.claims;
-        let ours = |theirs: &String| {
-            self.audiences
-                .iter()
-                .any(|ours| is_same_audience(ours, theirs))
+        let is_ours = |theirs: &String| {
+            let mut audiences = self.audiences.iter();
+            audiences.any(|ours| is_same_audience(ours, theirs))
         };
-        match claims.aud.as_slice().iter().any(ours) {
+        match claims.aud.as_slice().iter().any(is_ours) {
             true => Ok(claims),
             false => Err(TokenError::Audience),
         }
@@ -222,10 +223,10 @@ fn is_same_audience(ours: &str, theirs: &str) -> bool {
 
 fn split_authority(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once("://")?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let is_in_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
     let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     // User name and password are case-sensitive.
-    if !scheme.chars().all(plain) || rest[..host].contains('@') {
+    if !scheme.chars().all(is_in_scheme) || rest[..host].contains('@') {
         return None;
     }
     Some(url.split_at(scheme.len() + "://".len() + host))

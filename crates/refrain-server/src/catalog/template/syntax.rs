@@ -137,7 +137,7 @@ fn read_operator(expression: &str) -> Result<(&'static Operator, usize), Templat
 pub(super) fn parse(template: &str) -> Result<Vec<TemplatePart>, TemplateError> {
     let fail = |at, flaw| TemplateError::new(template, at, flaw);
     let mut parts = Vec::new();
-    let mut lists = HashMap::new();
+    let mut exploded_by_name = HashMap::new();
     let mut at = 0;
     while at < template.len() {
         let rest = &template[at..];
@@ -159,7 +159,7 @@ pub(super) fn parse(template: &str) -> Result<Vec<TemplatePart>, TemplateError> 
             return Err(fail(at, TemplateFlaw::Adjacent));
         }
         for variable in &expression.variables {
-            let exploded = *lists
+            let exploded = *exploded_by_name
                 .entry(variable.name.clone())
                 .or_insert(variable.exploded);
             if exploded != variable.exploded {
@@ -211,8 +211,8 @@ fn expression(text: &str) -> ParseResult<Expression> {
 fn variable(spec: &str) -> ParseResult<Variable> {
     let (name, prefix) = match spec.split_once(':') {
         Some((name, length)) => {
-            let digits = length.bytes().all(|byte| byte.is_ascii_digit());
-            let length = length.parse().ok().filter(|_| digits);
+            let has_only_digits = length.bytes().all(|byte| byte.is_ascii_digit());
+            let length = length.parse().ok().filter(|_| has_only_digits);
             let length = length.filter(|length| (1..=9999).contains(length));
             let prefix = length.ok_or((name.len() + 1, TemplateFlaw::Prefix))?;
             (name, prefix)
@@ -223,8 +223,8 @@ fn variable(spec: &str) -> ParseResult<Variable> {
         Some(name) if prefix == usize::MAX => (name, true),
         _ => (name, false),
     };
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '%');
-    let is_name = |part: &str| !part.is_empty() && part.chars().all(plain);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '%');
+    let is_name = |part: &str| !part.is_empty() && part.chars().all(is_plain);
     let name = normalize(name).filter(|_| name.split('.').all(is_name));
     Ok(Variable {
         name: name.ok_or((0, TemplateFlaw::Name))?,
