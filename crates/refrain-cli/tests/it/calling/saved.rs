@@ -245,7 +245,7 @@ async fn existing_file_is_not_overwritten() {
         "precious"
     );
     let output = run(["resume", &name]).await;
-    assert_says(&output, 2, &["invalid saved call"]);
+    assert_says(&output, 2, &["call.json is not a saved call"]);
     let other = files.write("other.json", "{\"a\": 1}");
     let output = run(["resume", &other.display().to_string()]).await;
     assert_says(&output, 2, &["other.json is not a saved call"]);
