@@ -1,7 +1,7 @@
 //! The server that asks: its introduction, its quoted text, and menus.
 
 use super::console::{Console, InputPrompt, PromptError, PromptSource};
-use super::display_text::{StyledLine, truncate, sanitize, one_line, width, wrapped};
+use super::display_text::{StyledLine, one_line, sanitize, truncate, width, wrapped};
 use crate::style::{BOLD, DIM};
 use anstyle::Style;
 use refrain_client::Asker;

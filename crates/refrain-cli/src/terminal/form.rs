@@ -1,8 +1,8 @@
 //! The dialog for a form: field by field, and a review before it is sent.
 
-use super::asker::{CHANGE, SEND, decide, say_hanging, introduce, prompt, quote};
+use super::asker::{CHANGE, SEND, decide, introduce, prompt, quote, say_hanging};
 use super::console::{Console, InputPrompt, InvalidInput, PromptError, PromptSource};
-use super::display_text::{StyledLine, truncate, one_line, width};
+use super::display_text::{StyledLine, one_line, truncate, width};
 use crate::exact_number::check_exact;
 use crate::style::{BOLD, DIM, VALUE};
 use anstyle::Style;

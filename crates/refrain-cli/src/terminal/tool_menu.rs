@@ -1,6 +1,6 @@
 //! A menu of tools, and prompts for the arguments of one.
 
-use super::asker::{say_hanging, prompt};
+use super::asker::{prompt, say_hanging};
 use super::console::{Console, InvalidInput, PromptError, PromptSource};
 use super::display_text::one_line;
 use super::{Terminal, form};
