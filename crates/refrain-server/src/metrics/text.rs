@@ -54,12 +54,10 @@ impl Metrics {
 impl Collector for Metrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = Families(encoder);
-        let mut build = out.begin(
-            "refrain_build",
-            "Versions of the server and of Refrain.",
-            None,
-            MetricType::Info,
-        )?;
+        let help = "Versions of the server and of Refrain.";
+        let mut build = out
+            .0
+            .encode_descriptor("refrain_build", help, None, MetricType::Info)?;
         build.encode_info(&self.build.each_ref().map(|(key, value)| (*key, value)))?;
         self.encode_rounds(&mut out)?;
         self.encode_durations(&mut out)?;
@@ -101,7 +99,9 @@ impl Metrics {
             "Time from a request to its reply, by method, tool or prompt, and type of error.",
         );
         let unit = Some(&Unit::Seconds);
-        let mut family = out.begin(name, help, unit, MetricType::Histogram)?;
+        let mut family = out
+            .0
+            .encode_descriptor(name, help, unit, MetricType::Histogram)?;
         let mut encode = |method: &str, target: Option<(&str, &str)>, durations: &Durations| {
             durations.each(|error, histogram| {
                 let error = error.map(|error| ("error_type", error.to_string()));
@@ -132,22 +132,15 @@ impl Metrics {
         out.counts("refrain_other_requests", help, "method", &self.non_calls)?;
         let help = "Asks sent to clients, by kind.";
         out.counts("refrain_asks", help, "kind", &self.asks)?;
-        let help = "Rejected tokens, by reason.";
-        out.counts(
-            "refrain_tokens_refused",
-            help,
-            "reason",
-            &self.tokens_rejected,
-        )?;
+        let (help, counts) = ("Rejected tokens, by reason.", &self.tokens_rejected);
+        out.counts("refrain_tokens_refused", help, "reason", counts)?;
         let help = "Requests rejected before a call started, by reason.";
-        out.counts(
-            "refrain_requests_refused",
-            help,
-            "reason",
-            &self.requests_rejected,
-        )?;
+        let counts = &self.requests_rejected;
+        out.counts("refrain_requests_refused", help, "reason", counts)?;
         let (help, unit) = ("Size of issued tokens.", Some(&Unit::Bytes));
-        let sizes = out.begin("refrain_token_size", help, unit, MetricType::Histogram)?;
+        let sizes =
+            out.0
+                .encode_descriptor("refrain_token_size", help, unit, MetricType::Histogram)?;
         self.token_sizes.encode(sizes)?;
         let help = "Journal entries replayed or answered.";
         let replayed = out.counter("refrain_entries_replayed", help)?;
@@ -164,11 +157,8 @@ impl Metrics {
 
     fn encode_gauges(&self, out: &mut Families<'_>) -> fmt::Result {
         let running = self.tasks_running.get();
-        out.gauge(
-            "refrain_tasks_running",
-            "Tasks running on this instance.",
-            running,
-        )?;
+        let help = "Tasks running on this instance.";
+        out.gauge("refrain_tasks_running", help, running)?;
         let running = self.sum(|server| server.limits.calls.in_use());
         out.gauge("refrain_calls_running", "Calls in flight.", running)?;
         let live = self.sum(|server| server.limits.live.in_use());
@@ -185,22 +175,13 @@ impl Metrics {
 struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {
-    fn begin<'s>(
-        &'s mut self,
-        name: &'s str,
-        help: &str,
-        unit: Option<&'s Unit>,
-        kind: MetricType,
-    ) -> Result<MetricEncoder<'s>, fmt::Error> {
-        self.0.encode_descriptor(name, help, unit, kind)
-    }
-
     fn counter<'s>(
         &'s mut self,
         name: &'s str,
         help: &str,
     ) -> Result<MetricEncoder<'s>, fmt::Error> {
-        self.begin(name, help, None, MetricType::Counter)
+        self.0
+            .encode_descriptor(name, help, None, MetricType::Counter)
     }
 
     fn counts<L: Label>(
@@ -218,7 +199,8 @@ impl Families<'_> {
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: i64) -> fmt::Result {
-        self.begin(name, help, None, MetricType::Gauge)?
+        self.0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?
             .encode_gauge(&value)
     }
 }
