@@ -55,9 +55,7 @@ impl Collector for Metrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = Families(encoder);
         let help = "Versions of the server and of Refrain.";
-        let mut build = out
-            .0
-            .encode_descriptor("refrain_build", help, None, MetricType::Info)?;
+        let mut build = out.begin("refrain_build", help, None, MetricType::Info)?;
         build.encode_info(&self.build.each_ref().map(|(key, value)| (*key, value)))?;
         self.encode_rounds(&mut out)?;
         self.encode_durations(&mut out)?;
@@ -99,9 +97,7 @@ impl Metrics {
             "Time from a request to its reply, by method, tool or prompt, and type of error.",
         );
         let unit = Some(&Unit::Seconds);
-        let mut family = out
-            .0
-            .encode_descriptor(name, help, unit, MetricType::Histogram)?;
+        let mut family = out.begin(name, help, unit, MetricType::Histogram)?;
         let mut encode = |method: &str, target: Option<(&str, &str)>, durations: &Durations| {
             durations.each(|error, histogram| {
                 let error = error.map(|error| ("error_type", error.to_string()));
@@ -138,9 +134,7 @@ impl Metrics {
         let counts = &self.requests_rejected;
         out.counts("refrain_requests_refused", help, "reason", counts)?;
         let (help, unit) = ("Size of issued tokens.", Some(&Unit::Bytes));
-        let sizes =
-            out.0
-                .encode_descriptor("refrain_token_size", help, unit, MetricType::Histogram)?;
+        let sizes = out.begin("refrain_token_size", help, unit, MetricType::Histogram)?;
         self.token_sizes.encode(sizes)?;
         let help = "Journal entries replayed or answered.";
         let replayed = out.counter("refrain_entries_replayed", help)?;
@@ -175,13 +169,22 @@ impl Metrics {
 struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {
+    fn begin<'s>(
+        &'s mut self,
+        name: &'s str,
+        help: &str,
+        unit: Option<&'s Unit>,
+        kind: MetricType,
+    ) -> Result<MetricEncoder<'s>, fmt::Error> {
+        self.0.encode_descriptor(name, help, unit, kind)
+    }
+
     fn counter<'s>(
         &'s mut self,
         name: &'s str,
         help: &str,
     ) -> Result<MetricEncoder<'s>, fmt::Error> {
-        self.0
-            .encode_descriptor(name, help, None, MetricType::Counter)
+        self.begin(name, help, None, MetricType::Counter)
     }
 
     fn counts<L: Label>(
@@ -199,8 +202,7 @@ impl Families<'_> {
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: i64) -> fmt::Result {
-        self.0
-            .encode_descriptor(name, help, None, MetricType::Gauge)?
+        self.begin(name, help, None, MetricType::Gauge)?
             .encode_gauge(&value)
     }
 }

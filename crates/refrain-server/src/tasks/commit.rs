@@ -102,7 +102,7 @@ impl Driver {
         match outcome_of(end, CallKind::Tool, running.tool.output.as_deref()) {
             Ok(body) => {
                 let result = stored_result(&body);
-                let outcome = self.tasks.seal(owned, TaskPart::Outcome, result.as_bytes());
+                let outcome = tasks.seal(owned, TaskPart::Outcome, result.as_bytes());
                 Commit {
                     status_message: error,
                     ..state_change(Next::Complete(outcome))

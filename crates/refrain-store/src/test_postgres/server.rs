@@ -228,7 +228,7 @@ fn find_user() -> Result<Option<(u32, u32)>> {
     let find = |wanted: &str| {
         let mut lines = users.lines();
         let user = lines.find(|line| line.split(':').next() == Some(wanted))?;
-        let mut ids = user.split(':').skip(2).map(|id| id.parse().ok());
+        let mut ids = user.split(':').skip(2).map(|id| id.parse::<u32>().ok());
         Some((ids.next()??, ids.next()??))
     };
     let user = find("postgres").or_else(|| find("nobody"));
