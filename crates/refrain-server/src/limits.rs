@@ -59,10 +59,8 @@ impl InstanceLimits {
             Limiter::bytes(resource, limit, each).reserve_for_principals(has_authenticator)
         };
         let (live, live_each) = (settings.live_calls, settings.live_calls_each);
-        let (body_all, body_each) = (
-            settings.body_all.max(settings.body),
-            settings.body_each.max(settings.body),
-        );
+        let body_all = settings.body_all.max(settings.body);
+        let body_each = settings.body_each.max(settings.body);
         Arc::new(Self {
             calls: calls(
                 "calls",

@@ -147,11 +147,8 @@ mod text {
 
 /// The time, in microseconds since 1970.
 fn now() -> i64 {
-    micros(
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default(),
-    )
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    micros(now.unwrap_or_default())
 }
 
 /// Creates the file if it is missing. SQLite gives its other files the same permissions.

@@ -30,9 +30,8 @@ impl ServerBuilder {
             return Err(BuildError::AdvertiseNeedsKeys);
         }
         let namespace = Namespace::new(std::mem::take(&mut self.task_namespace))?;
-        let client_address_header = self
-            .client_address_header
-            .take()
+        let header = self.client_address_header.take();
+        let client_address_header = header
             .map(|name| name.parse().map_err(|_| BuildError::HeaderName(name)))
             .transpose()?;
         let resource = self.access.metadata.as_ref();

@@ -54,12 +54,8 @@ impl Metrics {
 impl Collector for Metrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = Families(encoder);
-        let mut build = out.begin(
-            "refrain_build",
-            "Versions of the server and of Refrain.",
-            None,
-            MetricType::Info,
-        )?;
+        let help = "Versions of the server and of Refrain.";
+        let mut build = out.begin("refrain_build", help, None, MetricType::Info)?;
         build.encode_info(&self.build.each_ref().map(|(key, value)| (*key, value)))?;
         self.encode_rounds(&mut out)?;
         self.encode_durations(&mut out)?;
@@ -132,20 +128,11 @@ impl Metrics {
         out.counts("refrain_other_requests", help, "method", &self.non_calls)?;
         let help = "Asks sent to clients, by kind.";
         out.counts("refrain_asks", help, "kind", &self.asks)?;
-        let help = "Rejected tokens, by reason.";
-        out.counts(
-            "refrain_tokens_refused",
-            help,
-            "reason",
-            &self.tokens_rejected,
-        )?;
+        let (help, counts) = ("Rejected tokens, by reason.", &self.tokens_rejected);
+        out.counts("refrain_tokens_refused", help, "reason", counts)?;
         let help = "Requests rejected before a call started, by reason.";
-        out.counts(
-            "refrain_requests_refused",
-            help,
-            "reason",
-            &self.requests_rejected,
-        )?;
+        let counts = &self.requests_rejected;
+        out.counts("refrain_requests_refused", help, "reason", counts)?;
         let (help, unit) = ("Size of issued tokens.", Some(&Unit::Bytes));
         let sizes = out.begin("refrain_token_size", help, unit, MetricType::Histogram)?;
         self.token_sizes.encode(sizes)?;
@@ -164,11 +151,8 @@ impl Metrics {
 
     fn encode_gauges(&self, out: &mut Families<'_>) -> fmt::Result {
         let running = self.tasks_running.get();
-        out.gauge(
-            "refrain_tasks_running",
-            "Tasks running on this instance.",
-            running,
-        )?;
+        let help = "Tasks running on this instance.";
+        out.gauge("refrain_tasks_running", help, running)?;
         let running = self.sum(|server| server.limits.calls.in_use());
         out.gauge("refrain_calls_running", "Calls in flight.", running)?;
         let live = self.sum(|server| server.limits.live.in_use());

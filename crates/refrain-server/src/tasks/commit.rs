@@ -48,13 +48,9 @@ impl Tasks {
     }
 
     /// The commit that fails a task. The error becomes its status message.
-    pub(super) fn fail(&self, owned_task: (&TaskId, &Principal), error: &RpcError) -> Commit {
-        limited_event!(WARN, task = ?owned_task.0, error = %error.message, "task failed");
-        let next = Next::Fail(self.seal(
-            owned_task,
-            TaskPart::Outcome,
-            stored_error(error).as_bytes(),
-        ));
+    pub(super) fn fail(&self, owned: (&TaskId, &Principal), error: &RpcError) -> Commit {
+        limited_event!(WARN, task = ?owned.0, error = %error.message, "task failed");
+        let next = Next::Fail(self.seal(owned, TaskPart::Outcome, stored_error(error).as_bytes()));
         Commit {
             status_message: Some(error.message.to_string()),
             ..state_change(next)
@@ -74,8 +70,8 @@ impl Tasks {
 impl Driver {
     /// The commit for the end of an attempt: a result, an error or a retry.
     pub(super) fn final_commit(&self, running: &RunningTask, end: End) -> Commit {
-        let task = &self.held.lease.task;
-        let owned_task = (task, &self.owner);
+        let (tasks, task) = (&self.tasks, &self.held.lease.task);
+        let owned = (task, &self.owner);
         let retry_reason = match &end {
             _ if running.is_live => None,
             End::Failed(error) if matches!(error.kind(), ErrorKind::Retry) => {
@@ -89,19 +85,15 @@ impl Driver {
         };
         if let Some(reason) = retry_reason {
             let attempt = running.attempt;
-            if attempt >= self.tasks.options.attempts {
-                return self
-                    .tasks
-                    .fail(owned_task, &too_many_attempts(attempt, Some(&reason)));
+            if attempt >= tasks.options.attempts {
+                return tasks.fail(owned, &too_many_attempts(attempt, Some(&reason)));
             }
-            let wait = self
-                .tasks
-                .backoff_after(attempt, self.tasks.options.retry_at_most);
+            let wait = tasks.backoff_after(attempt, tasks.options.retry_at_most);
             limited_event!(WARN, ?task, attempt, %reason, "task attempt failed");
             return state_change(Next::Retry(wait, reason));
         }
         // The error becomes the status message, unless results are sealed: status messages are not.
-        let is_sealed = self.tasks.options.seal;
+        let is_sealed = tasks.options.seal;
         let has_failed = matches!(end, End::Failed(_));
         let error = match &end {
             End::Failed(error) if !is_sealed => Some(error.to_string()),
@@ -110,16 +102,14 @@ impl Driver {
         match outcome_of(end, CallKind::Tool, running.tool.output.as_deref()) {
             Ok(body) => {
                 let result = stored_result(&body);
-                let outcome = self
-                    .tasks
-                    .seal(owned_task, TaskPart::Outcome, result.as_bytes());
+                let outcome = tasks.seal(owned, TaskPart::Outcome, result.as_bytes());
                 Commit {
                     status_message: error,
                     ..state_change(Next::Complete(outcome))
                 }
             }
             Err(error) => {
-                let mut commit = self.tasks.fail(owned_task, &error);
+                let mut commit = tasks.fail(owned, &error);
                 if is_sealed && has_failed {
                     commit.status_message = None;
                 }
@@ -132,8 +122,8 @@ impl Driver {
         let (tasks, lease) = (&self.tasks, &self.held.lease);
         let answers = self.retry_store(|| tasks.store.answers(lease)).await?;
         for (key, stored) in answers {
-            let owned_task = (&lease.task, &self.owner);
-            let opened = tasks.open(owned_task, TaskPart::Answer(&key), stored);
+            let owned = (&lease.task, &self.owner);
+            let opened = tasks.open(owned, TaskPart::Answer(&key), stored);
             if let Some(json) = opened.and_then(|opened| String::from_utf8(opened).ok()) {
                 running.flow.answer(&key, &json);
             }
@@ -157,8 +147,8 @@ impl Driver {
     }
 
     pub(super) async fn fail_task(&self, error: &RpcError) -> Result<(), LeaseLost> {
-        let owned_task = (&self.held.lease.task, &self.owner);
-        let commit = self.tasks.fail(owned_task, error);
+        let owned = (&self.held.lease.task, &self.owner);
+        let commit = self.tasks.fail(owned, error);
         self.commit(&commit).await.map(drop)
     }
 
@@ -170,7 +160,7 @@ impl Driver {
             Err(StoreError::Lost) => return Err(LeaseLost),
             // The store rejected the commit, so the task fails.
             Err(error) => {
-                let owned_task = (&lease.task, &self.owner);
+                let owned = (&lease.task, &self.owner);
                 let error = match error {
                     StoreError::Quota(reached) => RpcError::internal(format!(
                         "the task's progress or result could not be stored: {reached}"
@@ -179,7 +169,7 @@ impl Driver {
                         RpcError::internal("the task store rejected the task's progress or result")
                     }
                 };
-                let commit = tasks.fail(owned_task, &error);
+                let commit = tasks.fail(owned, &error);
                 let failed = self.retry_store(|| tasks.store.commit(lease, commit.clone()));
                 if failed.await.is_ok() {
                     tasks.count_event(&commit.next);

@@ -107,7 +107,7 @@ pub(crate) struct CreatedTask {
 impl Tasks {
     pub(super) fn seal_journal(
         &self,
-        owned_task: (&TaskId, &Principal),
+        owned: (&TaskId, &Principal),
         snapshot: &Snapshot,
         version: &str,
     ) -> Vec<u8> {
@@ -116,11 +116,7 @@ impl Tasks {
             expires: u64::MAX,
             version,
         };
-        self.seal(
-            owned_task,
-            TaskPart::Journal,
-            &snapshot.encode(&claims, &[], 0),
-        )
+        self.seal(owned, TaskPart::Journal, &snapshot.encode(&claims, &[], 0))
     }
 
     fn new_task(
@@ -143,14 +139,14 @@ impl Tasks {
         let call = serde_json::to_vec(&call).expect("raw JSON and plain values serialize");
         let options = &self.options;
         let max_ttl = tool.task.ttl.unwrap_or(options.ttl);
-        let owned_task = (&id, &seed.owner);
+        let owned = (&id, &seed.owner);
         NewTask {
             flow: snapshot.flow(),
             owner: seed.owner.clone(),
             account: seed.caller.account(),
             tool: self.namespace.stored_name(&tool.info.name),
-            call: self.seal(owned_task, TaskPart::Call, &call),
-            journal: self.seal_journal(owned_task, snapshot, &tool.version),
+            call: self.seal(owned, TaskPart::Call, &call),
+            journal: self.seal_journal(owned, snapshot, &tool.version),
             status_message: flow.take_status().map(|status| status.text),
             ttl: seed.ttl.map_or(max_ttl, |ttl| ttl.min(max_ttl)),
             poll_interval: tool.task.poll_interval.unwrap_or(options.poll_interval),

@@ -121,10 +121,9 @@ pub(super) struct TaskTimers {
 impl TaskTimers {
     /// Replaces the pending status message. It is committed no later than the replaced one.
     fn set_status(&mut self, StatusMessage { text, is_progress }: StatusMessage) {
-        let interval = if is_progress {
-            PROGRESS_INTERVAL
-        } else {
-            STATUS_INTERVAL
+        let interval = match is_progress {
+            true => PROGRESS_INTERVAL,
+            false => STATUS_INTERVAL,
         };
         let soonest = self.status_written.map(|at| at + interval);
         let due = soonest.unwrap_or_else(Instant::now);
@@ -189,17 +188,13 @@ impl Driver {
     }
 
     async fn finish(&self, running: &mut RunningTask, end: End) -> Result<(), LeaseLost> {
-        let status = running.timers.status.take().map(|status| status.0);
-        let status = running
-            .flow
-            .take_status()
-            .map(|status| status.text)
-            .or(status);
+        let pending = running.timers.status.take().map(|status| status.0);
+        let latest = running.flow.take_status().map(|status| status.text);
         let mut commit = self.final_commit(running, end);
         // A result has its own status message, not that of an earlier step.
         let status = match commit.next {
             Next::Complete(_) => running.flow.final_status(),
-            _ => status,
+            _ => latest.or(pending),
         };
         commit.status_message = commit.status_message.or(status);
         self.commit(&commit).await.map(drop)
@@ -288,14 +283,14 @@ impl Driver {
         write: PendingWrite,
     ) -> Result<bool, LeaseLost> {
         let task = &self.held.lease.task;
-        let owned_task = (task, &self.owner);
+        let owned = (task, &self.owner);
         let tasks = &self.tasks;
         if running.is_live && running.flow.has_ended() {
             return self.fail_task(&incomplete_live()).await.map(|()| true);
         }
         // The journal of a live task is not written, because no handler is resumed from it.
         let journal = (!running.is_live)
-            .then(|| tasks.seal_journal(owned_task, &write.snapshot, &running.tool.tool.version));
+            .then(|| tasks.seal_journal(owned, &write.snapshot, &running.tool.tool.version));
         let (size, limit) = (journal.as_ref().map_or(0, Vec::len), tasks.options.journal);
         if size > limit {
             let error = journal_too_large(&write.snapshot, size, limit);
@@ -305,10 +300,7 @@ impl Driver {
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("asks serialize");
             tasks.services.metrics.asks.add(ask.kind());
-            (
-                key.clone(),
-                tasks.seal(owned_task, TaskPart::Ask(key), &json),
-            )
+            (key.clone(), tasks.seal(owned, TaskPart::Ask(key), &json))
         });
         let stays = next == Next::Keep;
         let commit = Commit {
@@ -346,12 +338,11 @@ impl Driver {
             // Stops the handler before another instance can claim the task.
             running.flow.cancel();
             if running.is_live {
-                return self.fail_task(&outcome_unknown()).await.map(|()| false);
+                self.fail_task(&outcome_unknown()).await?;
+            } else {
+                self.commit(&state_change(Next::HandOn)).await?;
             }
-            return self
-                .commit(&state_change(Next::HandOn))
-                .await
-                .map(|_| false);
+            return Ok(false);
         }
         if self.held.take_check_request() {
             self.take_answers(running).await?;

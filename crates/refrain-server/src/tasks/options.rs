@@ -61,10 +61,9 @@ pub struct TaskOptions {
 impl TaskOptions {
     /// With an authenticator, a quarter of the bytes is reserved for authenticated callers.
     pub(super) fn quota(&self, has_authenticator: bool) -> Quota {
-        let reserved = if has_authenticator {
-            quarter(self.bytes)
-        } else {
-            0
+        let reserved = match has_authenticator {
+            true => quarter(self.bytes),
+            false => 0,
         };
         Quota {
             anonymous_bytes: (self.bytes - reserved) as u64,

@@ -249,14 +249,14 @@ impl Tasks {
 
     fn open_json(
         &self,
-        owned_task: (&TaskId, &Principal),
+        owned: (&TaskId, &Principal),
         part: TaskPart<'_>,
         stored: Vec<u8>,
     ) -> Option<Box<RawValue>> {
-        let content = String::from_utf8(self.open(owned_task, part, stored)?).ok();
+        let content = String::from_utf8(self.open(owned, part, stored)?).ok();
         let json = content.and_then(|text| RawValue::from_string(text).ok());
         if json.is_none() {
-            limited_event!(ERROR, task = ?owned_task.0, ?part, "stored task content is not JSON");
+            limited_event!(ERROR, task = ?owned.0, ?part, "stored task content is not JSON");
         }
         json
     }

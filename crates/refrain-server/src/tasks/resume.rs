@@ -64,11 +64,11 @@ impl Tasks {
     }
 
     fn resume(&self, claimed: ClaimedTask) -> Result<RunningTask, TaskResumeError> {
-        let owned_task = (&claimed.lease.task, &claimed.owner);
-        let journal = self.open(owned_task, TaskPart::Journal, claimed.journal);
+        let owned = (&claimed.lease.task, &claimed.owner);
+        let journal = self.open(owned, TaskPart::Journal, claimed.journal);
         let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);
         let snapshot = snapshot.filter(|snapshot| snapshot.flow() == claimed.flow);
-        let call = self.open(owned_task, TaskPart::Call, claimed.call);
+        let call = self.open(owned, TaskPart::Call, claimed.call);
         let call: Option<Result<StoredCall<'_>, _>> = call.as_deref().map(serde_json::from_slice);
         // The handler of a live call was in the memory of an instance that lost the lease.
         if let Some(Ok(StoredCall { live: true, .. })) = call {
@@ -96,7 +96,7 @@ impl Tasks {
             return Err(TaskResumeError::Sealed);
         };
         let call = call.map_err(|_| TaskResumeError::Call)?;
-        let answers = self.open_answers(owned_task, claimed.answers)?;
+        let answers = self.open_answers(owned, claimed.answers)?;
         let arguments = call.arguments.as_deref();
         let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
         let arguments = arguments.map_err(|_| TaskResumeError::Arguments)?;
@@ -132,11 +132,11 @@ impl Tasks {
 
     fn open_answers(
         &self,
-        owned_task: (&TaskId, &Principal),
+        owned: (&TaskId, &Principal),
         stored: Vec<(String, Vec<u8>)>,
     ) -> Result<Vec<(String, String)>, TaskResumeError> {
         let open = |(key, stored): (String, Vec<u8>)| {
-            let opened = self.open(owned_task, TaskPart::Answer(&key), stored);
+            let opened = self.open(owned, TaskPart::Answer(&key), stored);
             let answer = opened.and_then(|opened| String::from_utf8(opened).ok());
             Ok((key, answer.ok_or(TaskResumeError::Answer)?))
         };

@@ -96,23 +96,15 @@ pub(super) fn new() -> NewTask {
 }
 
 impl NewTask {
-    pub(super) fn owner(self, owner: &Principal) -> Self {
-        let (owner, account) = (owner.clone(), owner.clone());
-        Self {
-            owner,
-            account,
-            ..self
-        }
+    pub(super) fn owner(mut self, owner: &Principal) -> Self {
+        (self.owner, self.account) = (owner.clone(), owner.clone());
+        self
     }
 
     /// A task of an anonymous caller, with this account.
-    pub(super) fn account(self, account: &str) -> Self {
-        let (owner, account) = (Principal::anonymous(), Principal::new(account));
-        Self {
-            owner,
-            account,
-            ..self
-        }
+    pub(super) fn account(mut self, account: &str) -> Self {
+        (self.owner, self.account) = (Principal::anonymous(), Principal::new(account));
+        self
     }
 
     pub(super) fn tool(self, tool: &str) -> Self {
@@ -181,17 +173,14 @@ impl Commit {
         Self { journal, ..self }
     }
 
-    pub(super) fn message(self, message: &str) -> Self {
-        let status_message = Some(message.to_owned());
-        Self {
-            status_message,
-            ..self
-        }
+    pub(super) fn message(mut self, message: &str) -> Self {
+        self.status_message = Some(message.to_owned());
+        self
     }
 
-    pub(super) fn progress(self) -> Self {
-        let progress = true;
-        Self { progress, ..self }
+    pub(super) fn progress(mut self) -> Self {
+        self.progress = true;
+        self
     }
 }
 

@@ -75,10 +75,9 @@ impl Connections {
     /// Returns a connection to the pool. `None`: its operation failed.
     fn release(&self, connection: Option<PgConnection>) {
         let mut idle = self.idle.lock();
-        let limit = if connection.is_some() {
-            MAX_IDLE
-        } else {
-            Duration::ZERO
+        let limit = match connection {
+            Some(_) => MAX_IDLE,
+            None => Duration::ZERO,
         };
         idle.retain(|(_, since)| since.elapsed() < limit);
         idle.extend(connection.map(|connection| (connection, Instant::now())));

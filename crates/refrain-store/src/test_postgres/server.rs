@@ -59,15 +59,8 @@ impl PostgresServer {
         let mut server = Self::new(password)?;
         let mut copy = server.command(server.bin.join("pg_basebackup"));
         copy.env("PGPASSWORD", password);
-        copy.args([
-            "--pgdata",
-            "data",
-            "--username",
-            SUPERUSER,
-            "--host",
-            "127.0.0.1",
-        ]);
-        copy.args(["--port", &primary.to_string(), "--no-password"]);
+        copy.args(["--pgdata", "data", "--username", SUPERUSER, "--no-password"]);
+        copy.args(["--host", "127.0.0.1", "--port", &primary.to_string()]);
         copy.args(["--write-recovery-conf", "--checkpoint", "fast", "--no-sync"]);
         run_program("pg_basebackup", copy)?;
         server.run()?;
@@ -233,13 +226,10 @@ fn find_user() -> Result<Option<(u32, u32)>> {
     let users = std::fs::read_to_string("/etc/passwd");
     let users = users.map_err(failed("read /etc/passwd"))?;
     let find = |wanted: &str| {
-        let user = users
-            .lines()
-            .map(|line| line.split(':').collect::<Vec<_>>());
-        let user = user
-            .filter(|user| user.len() > 3)
-            .find(|user| user[0] == wanted)?;
-        Some((user[2].parse().ok()?, user[3].parse().ok()?))
+        let mut lines = users.lines();
+        let user = lines.find(|line| line.split(':').next() == Some(wanted))?;
+        let mut ids = user.split(':').skip(2).map(|id| id.parse::<u32>().ok());
+        Some((ids.next()??, ids.next()??))
     };
     let user = find("postgres").or_else(|| find("nobody"));
     user.map(Some).ok_or(TestPostgresError::NoUser)
