@@ -133,7 +133,7 @@ pub(crate) fn run<F: Args, C: DeserializeOwned>(
                 }
             }
             TasksCommand::Show { id, json } => {
-                print_task(&find(program, &*store, id).await?, *json)
+                print_task(&find(program, &*store, id).await?, *json);
             }
             TasksCommand::Cancel { id } => cancel(program, &*store, id).await?,
             TasksCommand::Requeue { id } => requeue(program, &*store, id).await?,

@@ -65,6 +65,16 @@ pub enum LogError {
         /// The maximum number of records.
         capacity: usize,
     },
+    /// The log has no memory for an outcome.
+    #[error(
+        "replay log in memory has no room for an outcome of {bytes} bytes, only for {room} bytes"
+    )]
+    NoMemory {
+        /// The size of the outcome.
+        bytes: usize,
+        /// The size of the largest outcome that has room.
+        room: usize,
+    },
     /// The recorded outcome does not open, or is not sealed. The work is not repeated.
     #[error("replay log record cannot be opened: {source}; check that the keys have not changed")]
     Unreadable {
@@ -112,6 +122,8 @@ pub trait ReplayLog: Send + Sync {
 /// A replay log in the memory of one process, for a single instance and for tests.
 ///
 /// When it is full, no new work may start until old records expire. Evicting a record earlier would let its work repeat.
+/// An outcome of more than a 16th of the free memory is not kept: the work then counts as interrupted if it is repeated. So
+/// large outcomes leave room for small ones.
 #[derive(Clone, Default)]
 pub struct MemoryReplayLog {
     inner: Arc<Mutex<Records>>,
@@ -123,6 +135,8 @@ struct Records {
     by_key: HashMap<LogKey, Record>,
     by_expiry: BTreeMap<Expiry, LogKey>,
     count: u64,
+    /// The bytes of all outcomes.
+    bytes: usize,
 }
 
 /// The expiry of a record, and a unique number.
@@ -133,9 +147,20 @@ struct Record {
     value: Option<String>,
 }
 
+impl Records {
+    fn remove(&mut self, key: &LogKey) {
+        if let Some(record) = self.by_key.remove(key) {
+            self.by_expiry.remove(&record.expiry);
+            self.bytes -= record.value.map_or(0, |value| value.len());
+        }
+    }
+}
+
 impl MemoryReplayLog {
     /// The default capacity in records.
     pub const CAPACITY: usize = 1_000_000;
+    /// The maximum number of bytes of all outcomes.
+    const BYTES: usize = 512 << 20;
 
     /// Makes an empty log.
     pub fn new() -> Self {
@@ -160,14 +185,23 @@ impl MemoryReplayLog {
         self.len() == 0
     }
 
-    fn begin_now(&self, key: &LogKey, retention: Retention) -> Result<RecordState, LogError> {
+    /// Deletes expired records, at most `most`. Returns their number.
+    pub fn sweep(&self, now: u64, most: usize) -> usize {
         let mut records = self.inner.lock();
-        while let Some(first) = records.by_expiry.first_entry()
-            && first.key().0 < retention.now
-        {
-            let expired = first.remove();
-            records.by_key.remove(&expired);
-        }
+        let is_expired = |records: &Records| {
+            let first = records.by_expiry.first_key_value();
+            first
+                .filter(|(expiry, _)| expiry.0 < now)
+                .map(|(_, key)| key.clone())
+        };
+        (0..most)
+            .map_while(|_| is_expired(&records).map(|key| records.remove(&key)))
+            .count()
+    }
+
+    fn begin_now(&self, key: &LogKey, retention: Retention) -> Result<RecordState, LogError> {
+        self.sweep(retention.now, usize::MAX);
+        let mut records = self.inner.lock();
         if let Some(record) = records.by_key.get(key) {
             let value = record.value.clone();
             return Ok(value.map_or(RecordState::Begun, RecordState::Done));
@@ -202,18 +236,28 @@ impl ReplayLog for MemoryReplayLog {
     }
 
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
+        let mut records = self.inner.lock();
+        let records = &mut *records;
+        let room = (Self::BYTES - records.bytes) / 16;
         // An expired record is not created again.
-        if let Some(record) = self.inner.lock().by_key.get_mut(key) {
-            record.value = Some(value.to_owned());
-        }
-        Box::pin(ready(Ok(())))
+        let finished = match records.by_key.get_mut(key) {
+            Some(_) if value.len() > room => Err(LogError::NoMemory {
+                bytes: value.len(),
+                room,
+            }),
+            Some(record) => {
+                let former = record.value.replace(value.to_owned());
+                records.bytes += value.len();
+                records.bytes -= former.map_or(0, |former| former.len());
+                Ok(())
+            }
+            None => Ok(()),
+        };
+        Box::pin(ready(finished))
     }
 
     fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()> {
-        let mut records = self.inner.lock();
-        if let Some(record) = records.by_key.remove(key) {
-            records.by_expiry.remove(&record.expiry);
-        }
+        self.inner.lock().remove(key);
         Box::pin(ready(Ok(())))
     }
 }

@@ -16,10 +16,10 @@ use outbox::Outbox;
 use parking_lot::{Mutex, MutexGuard};
 use queue::ClaimQueue;
 use refrain_core::{
-    FlowId, LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention, Source, SystemSource,
+    FlowId, LogFuture, LogKey, MemoryReplayLog, Principal, RecordState, ReplayLog, Retention,
+    Source, SystemSource,
 };
 use std::collections::HashMap;
-use std::collections::hash_map;
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
@@ -33,6 +33,7 @@ use usage::{UsageTable, task_share, token_share};
 #[derive(Clone)]
 pub struct MemoryStore {
     inner: Arc<Mutex<MemoryState>>,
+    replay_log: MemoryReplayLog,
     source: Arc<dyn Source>,
     hints: broadcast::Sender<Hint>,
 }
@@ -45,8 +46,6 @@ struct MemoryState {
     usage: UsageTable,
     /// The number of tasks created so far.
     created: u64,
-    /// The records of the replay log, each with its expiry in seconds since 1970.
-    records: HashMap<LogKey, (u64, Option<String>)>,
     tokens: HashMap<String, MemoryToken>,
     outbox: Outbox,
 }
@@ -67,6 +66,7 @@ impl MemoryStore {
     pub fn with_source(source: Arc<dyn Source>) -> Self {
         Self {
             inner: Arc::default(),
+            replay_log: MemoryReplayLog::new(),
             source,
             hints: broadcast::Sender::new(crate::HINT_CAPACITY),
         }
@@ -331,7 +331,6 @@ impl TaskStore for MemoryStore {
         let MemoryState {
             tasks,
             flows,
-            records,
             tokens,
             usage,
             ..
@@ -344,15 +343,14 @@ impl TaskStore for MemoryStore {
             usage.subtract(&entry.account, task_share(entry));
         });
         let tasks = tasks.count() as u64;
-        let seconds = self.source.unix_seconds();
-        let records = records.extract_if(|_, (until, _)| *until < seconds);
+        let records = self.replay_log.sweep(self.source.unix_seconds(), most);
         let tokens = tokens.extract_if(|_, token| token.until <= now);
         let tokens = tokens.take(most).inspect(|(_, token)| {
             usage.subtract(&token.account, token_share(&token.bytes));
         });
         ready_ok(SweepCounts {
             tasks,
-            records: records.take(most).count() as u64,
+            records: records as u64,
             tokens: tokens.count() as u64,
         })
     }
@@ -417,29 +415,14 @@ impl TaskStore for MemoryStore {
 
 impl ReplayLog for MemoryStore {
     fn begin<'a>(&'a self, key: &'a LogKey, retention: Retention) -> LogFuture<'a, RecordState> {
-        let (_, mut inner) = self.lock();
-        let state = match inner.records.entry(key.clone()) {
-            hash_map::Entry::Occupied(record) if record.get().0 >= retention.now => {
-                let value = record.get().1.clone();
-                value.map_or(RecordState::Begun, RecordState::Done)
-            }
-            record => {
-                record.insert_entry((retention.until, None));
-                RecordState::Fresh
-            }
-        };
-        Box::pin(ready(Ok(state)))
+        self.replay_log.begin(key, retention)
     }
 
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
-        if let Some((_, record)) = self.lock().1.records.get_mut(key) {
-            *record = Some(value.to_owned());
-        }
-        Box::pin(ready(Ok(())))
+        self.replay_log.finish(key, value)
     }
 
     fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()> {
-        self.lock().1.records.remove(key);
-        Box::pin(ready(Ok(())))
+        self.replay_log.forget(key)
     }
 }

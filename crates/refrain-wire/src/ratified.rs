@@ -125,7 +125,7 @@ impl<'de> Visitor<'de> for CallSeed<'de, '_> {
                     read_once_nested(&mut map, &mut answers, "inputResponses")?;
                 }
                 CallKey::RequestState => {
-                    read_once(&mut map, &mut state, "requestState", "a string")?
+                    read_once(&mut map, &mut state, "requestState", "a string")?;
                 }
                 CallKey::Meta => read_once_nested(&mut map, &mut meta, "_meta")?,
                 _ => skip_value(&mut map)?,

@@ -252,11 +252,13 @@ pub(super) fn idempotency_key(shared: &Shared, key: &EntryKey) -> String {
         .collect()
 }
 
-/// Runs `work` unless the replay log contains an earlier start.
+/// Runs `work` unless the replay log contains an earlier start. Without `needs_outcome`, the record is deleted when the
+/// work is done.
 pub(super) async fn at_most_once<T, E, F>(
     log: Option<Arc<dyn ReplayLog>>,
     retention: Retention,
     key: LogKey,
+    needs_outcome: bool,
     work: F,
 ) -> Result<T>
 where
@@ -299,9 +301,15 @@ where
         work.await
             .map_err(|error| error.into_error().without_retry()),
     );
-    let failed = matches!(outcome, StoredOutcome::Failure(_));
-    let record = serde_json::to_string(&(failed, &**outcome.json()))?;
-    if let Err(error) = log.finish(&key, &record).await {
+    let recorded = match needs_outcome {
+        true => {
+            let failed = matches!(outcome, StoredOutcome::Failure(_));
+            let record = serde_json::to_string(&(failed, &**outcome.json()))?;
+            log.finish(&key, &record).await
+        }
+        false => log.forget(&key).await,
+    };
+    if let Err(error) = recorded {
         // If the token is lost too, the work counts as interrupted.
         limited_event!(ERROR, %error, "failed to record the outcome of work");
     }

@@ -13,6 +13,8 @@ pub struct Start {
     /// Answers that came with a first request, used when an ask has that name.
     pub(crate) early_answers: Vec<(Box<str>, Arc<str>)>,
     pub(crate) trace: Trace,
+    /// Whether another request can run this round too: with the same token, or with the same call id.
+    pub(crate) is_repeatable: bool,
     /// Present if the flow's home is a store or memory.
     pub(crate) publishing: Option<Box<PublishState>>,
 }
@@ -52,6 +54,7 @@ impl Start {
             trace: Trace::new(snapshot.flow, round, origin),
             snapshot,
             early_answers: Vec::new(),
+            is_repeatable: true,
             publishing: None,
         }
     }
@@ -65,6 +68,12 @@ impl Start {
             start.early_answers = early.collect();
         }
         start
+    }
+
+    /// Marks a first round without a call id, which no other request can run. The outcomes of `once` need not be recorded.
+    pub fn unrepeatable(mut self) -> Self {
+        self.is_repeatable = false;
+        self
     }
 
     /// A resumed task, with the answers that are not in its journal yet. Answers are added in the order of their asks;

@@ -79,6 +79,7 @@ pub(crate) struct FlowState {
 pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) flow: FlowId,
+    pub(crate) is_repeatable: bool,
     pub(crate) trace: Trace,
     pub(crate) waker: Arc<FlowWaker>,
     /// Created when the first step starts.
@@ -101,6 +102,7 @@ impl Shared {
         let replayed = journal.entries.len();
         Arc::new(Self {
             flow: start.snapshot.flow,
+            is_repeatable: start.is_repeatable,
             waker,
             trace: start.trace,
             handler_polls: OnceLock::new(),

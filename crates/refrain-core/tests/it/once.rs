@@ -2,7 +2,7 @@
 
 use crate::support::{self, Book, Num, World, assert_fault, handler_with, num};
 use futures_util::future::join_all;
-use refrain_core::{MemoryReplayLog, ReplayLog, ok};
+use refrain_core::{LogError, MemoryReplayLog, ReplayLog, ok};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -105,6 +105,41 @@ async fn once_without_log_capacity_does_not_run() {
         last.out()
     );
     assert_eq!(book.lines(), [""; 0]);
+}
+
+#[tokio::test]
+async fn large_outcomes_leave_memory_for_small_ones() {
+    let log = MemoryReplayLog::new();
+    let flow = refrain_core::FlowId::from_bytes([7; 16]);
+    let keep = refrain_core::Retention { now: 1, until: 2 };
+    let large = "x".repeat(8 << 20);
+    let mut kept = 0;
+    for round in 0..64 {
+        let key = refrain_core::LogKey::round(flow, round);
+        log.begin(&key, keep).await.unwrap();
+        match log.finish(&key, &large).await {
+            Ok(()) => kept += 1,
+            Err(error) => assert!(matches!(error, LogError::NoMemory { .. }), "{error}"),
+        }
+    }
+    assert_eq!(
+        kept, 49,
+        "the 49 leave less than 16 times the size of another"
+    );
+    let small = refrain_core::LogKey::round(flow, 64);
+    log.begin(&small, keep).await.unwrap();
+    log.finish(&small, "done").await.unwrap();
+    let last = refrain_core::LogKey::round(flow, 63);
+    let begun = log.begin(&last, keep).await.unwrap();
+    assert_eq!(
+        begun,
+        refrain_core::RecordState::Begun,
+        "it is not repeated"
+    );
+    // Deleted records free their memory.
+    assert_eq!(log.sweep(3, 1000), 65);
+    log.begin(&last, keep).await.unwrap();
+    log.finish(&last, &large).await.unwrap();
 }
 
 #[tokio::test]

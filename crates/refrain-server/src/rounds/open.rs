@@ -59,7 +59,10 @@ impl AdmittedCall<'_> {
         let counts = self.target.counts().map(Arc::as_ref);
         rounds.services.metrics.call(self.request.call.kind, counts);
         let start = Start::first(first, self.request.call.answers.as_ref());
-        self.run(start)
+        self.run(match call_id {
+            Some(_) => start,
+            None => start.unrepeatable(),
+        })
     }
 
     #[inline]

@@ -154,6 +154,25 @@ async fn once_runs_once_for_all_uses_of_a_token_on_all_instances() {
 }
 
 #[tokio::test]
+async fn once_of_a_first_round_is_recorded_only_if_the_call_can_be_repeated() {
+    let (ledger, log) = (Ledger::default(), MemoryReplayLog::new());
+    let tool = Tool::new("pay", pay_once).once();
+    let instance = start(
+        builder(&ledger)
+            .tool(tool)
+            .replay_log(Arc::new(log.clone())),
+    )
+    .await;
+    let plain = || Request::tool("pay", json!({})).param("inputResponses", login("ann"));
+    let with_id = || plain().meta("refrain/callId", json!("c1"));
+    for (request, number, records) in [(plain(), 1, 0), (with_id(), 2, 1), (with_id(), 2, 1)] {
+        let reply = instance.send(&request).await.reply();
+        assert_eq!(text(&reply), format!("ann paid as number {number}"));
+        assert_eq!(log.len(), records);
+    }
+}
+
+#[tokio::test]
 async fn once_in_undeclared_tool_is_a_fault() {
     let (instance, ledger) = instance(Tool::new("pay", pay_once)).await;
     let request = Request::tool("pay", json!({})).param("inputResponses", login("ann"));
