@@ -6,6 +6,7 @@ use super::{
 };
 use refrain::client::Dialect;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 use url::Url;
 
@@ -23,13 +24,13 @@ impl BackendTable {
             let read = texts.iter().map(|text| NamePattern::new(text));
             let (valid, invalid): (Vec<_>, Vec<_>) = read.partition(Result::is_ok);
             let reasons = invalid.into_iter().filter_map(Result::err);
-            errors.extend(reasons.map(|why| invalid_value(name, setting, why)));
+            errors.extend(reasons.map(|why| invalid_value(name, setting, &why)));
             valid.into_iter().filter_map(Result::ok).collect::<Vec<_>>()
         };
         let (allow, deny) = (patterns("allow", &self.allow), patterns("deny", &self.deny));
         if let Some(root) = self.roots.iter().find(|root| root.scheme() != "file") {
             let why = format!("{root} is not a file:// URL");
-            errors.push(invalid_value(name, "roots", why));
+            errors.push(invalid_value(name, "roots", &why));
         }
         let seconds = Duration::from_secs;
         Some(BackendSpec {
@@ -70,7 +71,7 @@ impl BackendTable {
         for (setting, value, min) in numbers {
             if !(min..=MAX_NUMBER).contains(&value) {
                 let why = format!("expected a number from {min} to {MAX_NUMBER}, not {value}");
-                errors.push(invalid_value(name, setting, why));
+                errors.push(invalid_value(name, setting, &why));
             }
         }
     }
@@ -83,7 +84,7 @@ impl BackendTable {
             let names = Dialect::all().filter(is_revision).map(Dialect::name);
             let names = names.collect::<Vec<_>>().join(", ");
             let why = format!("expected one of {names}, not {revision:?}");
-            errors.push(invalid_value(name, "revision", why));
+            errors.push(invalid_value(name, "revision", &why));
         }
         found
     }
@@ -122,7 +123,7 @@ impl BackendTable {
                 }
                 if !matches!(url.scheme(), "http" | "https") {
                     let why = "expected an http:// or https:// URL";
-                    errors.push(invalid_value(name, "url", why));
+                    errors.push(invalid_value(name, "url", &why));
                 }
                 Some(BackendTransport::Http {
                     url: url.clone(),
@@ -141,7 +142,7 @@ impl BackendTable {
         let table = self.oauth.as_ref()?;
         if let Err(error) = Url::parse(&table.issuer) {
             let why = format!("expected a URL, not {:?}: {error}", table.issuer);
-            errors.push(invalid_value(name, "oauth.issuer", why));
+            errors.push(invalid_value(name, "oauth.issuer", &why));
         }
         let secret = read_setting(name, "oauth.client_secret", &table.client_secret, errors)?;
         Some(Credentials {
@@ -153,7 +154,7 @@ impl BackendTable {
     }
 }
 
-fn invalid_value(backend: &str, setting: &str, why: impl ToString) -> ConfigError {
+fn invalid_value(backend: &str, setting: &str, why: &dyn Display) -> ConfigError {
     ConfigError::Value {
         backend: backend.to_owned(),
         setting: setting.to_owned(),
