@@ -5,7 +5,8 @@
 //! | response | conclusion |
 //! | --- | --- |
 //! | capabilities | 2026-07-28, or the newest legacy revision that both support |
-//! | an error code of 2026-07-28 | no common revision, or a rejected request |
+//! | -32022, unsupported version | the newest legacy revision that both support; an error if there is none |
+//! | -32020 or -32021 | an error |
 //! | any other response, silence, or exit | a legacy server, if `initialize` succeeds |
 //! | "method not found" for `server/discover` and `initialize` | 2026-07-28 without discovery |
 //! | both rejected over HTTP, and GET opens a stream with an `endpoint` event | the HTTP+SSE transport of 2024-11-05, then `initialize` over it |
@@ -201,7 +202,7 @@ impl ClientInner {
         };
         match negotiated {
             // `server/discover` may have made the server exit.
-            Err(error @ ErrorKind::Exited { .. }) if !survived && !self.is_input_unread() => {
+            Err(error @ ErrorKind::Exited { .. }) if !survived && !self.has_read_no_input() => {
                 self.try_legacy(error).await
             }
             negotiated => Ok(negotiated?),
@@ -212,7 +213,7 @@ impl ClientInner {
     /// reasons.
     async fn watch_survival(&self, survived: &mut bool) -> Infallible {
         let link = self.connection.link.pipe();
-        while link.is_some_and(|link| !link.is_input_read()) {
+        while link.is_some_and(|link| !link.has_read_all_input()) {
             sleep(INPUT_POLL).await;
         }
         sleep(EXIT_DELAY_MAX).await;
@@ -273,9 +274,9 @@ impl ClientInner {
     }
 
     /// Whether the server is a process that has not read any input.
-    fn is_input_unread(&self) -> bool {
+    fn has_read_no_input(&self) -> bool {
         let link = self.connection.link.pipe();
-        link.is_some_and(PipeLink::is_input_unread)
+        link.is_some_and(PipeLink::has_read_no_input)
     }
 
     pub(crate) fn not_mcp(&self, why: String) -> ErrorKind {
@@ -303,8 +304,8 @@ impl ClientInner {
                     Some(_) => Ok(Discovery::MaybeLegacy(error)),
                 }
             }
-            // Some legacy servers exit if the first message is not `initialize`. Others exit before they read it.
-            Err(error @ ErrorKind::Exited { .. }) if !self.is_input_unread() => {
+            // Some legacy servers exit if the first message is not `initialize`. A process that read nothing exited for another reason.
+            Err(error @ ErrorKind::Exited { .. }) if !self.has_read_no_input() => {
                 Ok(Discovery::MaybeLegacy(error))
             }
             Err(error) if is_rejection(&error) => Ok(Discovery::MaybeLegacy(error)),

@@ -57,7 +57,8 @@ fn write_escaped(out: &mut Vec<u8>, mut value: &[u8]) {
 /// The position of the first quote, backslash or control character, or the length.
 pub(crate) fn find_special(text: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
-    // Sets the highest bit of each byte below `limit`, up to the first such byte. Later bytes may be wrong.
+    // Sets the highest bit in the first byte below `limit`, and in no byte before it. Later bytes and lower bits are
+    // meaningless.
     let below = |bytes: u64, limit: u8| bytes.wrapping_sub(ONES * u64::from(limit)) & !bytes;
     let equal = |bytes: u64, byte: u8| below(bytes ^ (ONES * u64::from(byte)), 1);
     let (chunks, rest) = text.as_chunks::<8>();

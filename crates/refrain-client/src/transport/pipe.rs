@@ -142,12 +142,12 @@ impl PipeLink {
     }
 
     /// Whether the process has read nothing that was sent to it.
-    pub(crate) fn is_input_unread(&self) -> bool {
+    pub(crate) fn has_read_no_input(&self) -> bool {
         self.shared().input.is_unread()
     }
 
     /// Whether the process has read everything that was sent to it.
-    pub(crate) fn is_input_read(&self) -> bool {
+    pub(crate) fn has_read_all_input(&self) -> bool {
         self.shared().input.is_read()
     }
 

@@ -270,7 +270,7 @@ async fn stream_of_a_taken_over_session_is_found_and_its_loss_reported() {
     let another = Session::open(&third).await;
     for (session, id) in [(&there, &forged), (&another, &first_event.id)] {
         let resumed = session.clone().header("Last-Event-ID", id);
-        let rejected = resumed.refused("GET").await;
+        let rejected = resumed.send_empty("GET").await;
         assert_eq!(rejected.status, 503, "{id}");
     }
     other.stopped_now().await;
@@ -336,7 +336,7 @@ async fn error_without_advertised_url_names_the_flag() {
         names(&rejected.error(400, -32600), &["--advertise"]);
     }
     let resumed = there.clone().header("Last-Event-ID", &first_event.id);
-    let rejected = resumed.refused("GET").await;
+    let rejected = resumed.send_empty("GET").await;
     names(&rejected.error(503, -32603), &["--advertise"]);
     // Other requests are served.
     let listed = there.result(&request(2, "tools/list", json!({}))).await;

@@ -293,7 +293,11 @@ async fn deleted_session_ends_at_all_instances() {
     for instance in [&one, &other] {
         session.at(instance).post(&ping).await.error(404, -32600);
         session.at(instance).delete().await.error(404, -32600);
-        session.at(instance).refused("GET").await.error(404, -32600);
+        session
+            .at(instance)
+            .send_empty("GET")
+            .await
+            .error(404, -32600);
     }
 }
 
@@ -327,11 +331,11 @@ async fn get_and_delete_without_a_session_are_rejected() {
         ),
         ("PUT", &["POST"]),
     ] {
-        let rejected = without_id.refused(method).await;
+        let rejected = without_id.send_empty(method).await;
         names(&rejected.error(405, -32600), words);
         assert_eq!(rejected.header("allow"), Some("POST"));
     }
-    session.refused("PUT").await.error(405, -32600);
+    session.send_empty("PUT").await.error(405, -32600);
 }
 
 #[tokio::test]

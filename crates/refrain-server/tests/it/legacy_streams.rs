@@ -141,26 +141,26 @@ async fn unavailable_events_are_reported_as_lost() {
     assert_eq!(second["method"], "elicitation/create");
     drop(stream);
     let resume = |id: &str| session.clone().header("Last-Event-ID", id);
-    let lost = resume(&first_event.id).refused("GET").await;
+    let lost = resume(&first_event.id).send_empty("GET").await;
     names(&lost.error(400, -32600), &["no longer available"]);
     let (_, rest) = first_event
         .id
         .split_once('-')
         .expect("an id of three parts");
     let other_instance = resume(&format!("0123456789abcdef-{rest}"));
-    let other_instance = other_instance.refused("GET").await;
+    let other_instance = other_instance.send_empty("GET").await;
     names(
         &other_instance.error(503, -32603),
         &["another instance", "Retry"],
     );
     let never = first_event.id.replace("-0", "-99");
-    resume(&never).refused("GET").await.error(400, -32600);
-    let odd = resume("yesterday").refused("GET").await;
+    resume(&never).send_empty("GET").await.error(400, -32600);
+    let odd = resume("yesterday").send_empty("GET").await;
     names(&odd.error(400, -32600), &["Last-Event-ID"]);
     // Another session cannot resume the stream.
     let other_session = Session::open(&instance).await;
     let other_session = other_session.header("Last-Event-ID", &first_event.id);
-    other_session.refused("GET").await.error(400, -32600);
+    other_session.send_empty("GET").await.error(400, -32600);
     assert_eq!(session.post(&filled_in(&second, "Bob")).await.status, 202);
 }
 
@@ -180,7 +180,7 @@ async fn ended_stream_is_removed_after_the_resume_time() {
     assert_eq!(stream.rest().await.len(), 1);
     let resume = session.clone().header("Last-Event-ID", &first_event.id);
     let gone = async {
-        while resume.refused_or_stream().await {
+        while resume.get_opens_stream().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -357,7 +357,7 @@ async fn stream_can_be_resumed_only_where_it_is_stored() {
     drop(stream);
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     let there = session.at(&other).header("Last-Event-ID", &first_event.id);
-    let rejected = there.refused("GET").await;
+    let rejected = there.send_empty("GET").await;
     names(
         &rejected.error(503, -32603),
         &["another instance", "restart", "Retry", "--advertise"],
@@ -425,7 +425,7 @@ async fn replaced_notification_stream_releases_its_permit() {
     wait_for_subscriptions(&instance, 1).await;
     // The replaced stream cannot be resumed.
     let resume = session.clone().header("Last-Event-ID", &first_event.id);
-    resume.refused("GET").await.error(400, -32600);
+    resume.send_empty("GET").await.error(400, -32600);
 }
 
 #[tokio::test]

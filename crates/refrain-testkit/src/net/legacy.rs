@@ -154,17 +154,17 @@ impl Session {
         session.get().await
     }
 
-    pub async fn refused(&self, verb: &'static str) -> Response {
+    /// Sends a request without a body.
+    pub async fn send_empty(&self, verb: &'static str) -> Response {
         self.send(verb, "").await.response().await
     }
 
-    /// Whether a GET is answered with a stream.
-    pub async fn refused_or_stream(&self) -> bool {
+    pub async fn get_opens_stream(&self) -> bool {
         self.send("GET", "").await.head().await.status == 200
     }
 
     pub async fn delete(&self) -> Response {
-        self.refused("DELETE").await
+        self.send_empty("DELETE").await
     }
 }
 
