@@ -76,7 +76,7 @@ pub(crate) async fn open_store<F: Args, C>(
             if config.keys.is_some() {
                 tracing::warn!(
                     store = %url,
-                    hint = "instances that share keys must share a store: set --store",
+                    hint = "tasks, `cx.once` and single-use tokens need a store that all instances share: set --store",
                     "using the default store"
                 );
             }

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use url::Url;
 
-const START_HINT: &str = "to see the cause, request the URL, or run the command; if it works there, add the environment variables that it \
-                          needs, such as HTTPS_PROXY, to the setting `env` of the backend";
+const START_HINT: &str = "check that the URL is right and its server runs, or run the command yourself to see the cause; a command from a \
+                          configuration file may need an environment variable in `env`, or `inherit_env = true`";
 const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet, `memory:` for this process alone \
                           [default: $REFRAIN_STORE, then memory:]";
 

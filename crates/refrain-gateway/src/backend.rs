@@ -22,7 +22,8 @@ use tokio::time::{sleep, timeout};
 /// The wait after the first failed start of a backend, and the longest wait.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// A new connection waits this long, this often, for a backend that asks for the roots after it was initialized.
+/// A backend may ask for the roots after initialization. A new connection checks at this interval whether it has asked,
+/// at most this many times.
 const ROOTS_CHECK_INTERVAL: Duration = Duration::from_millis(25);
 const MAX_ROOTS_CHECKS: u32 = 60;
 /// Lines of a backend's standard error that are logged in ten seconds.
@@ -201,7 +202,7 @@ async fn wait_for_roots_ask(asked: &AtomicBool) {
 /// Declares the asks that a caller can answer. Each call brings its own handlers; these ones refuse.
 fn declare(mut builder: ClientBuilder, support: AskSupport) -> ClientBuilder {
     fn refuse<T>() -> Ready<Result<T, HandlerError>> {
-        let why = "the caller's client cannot answer this";
+        let why = "this request belongs to no call, so no client can answer it";
         ready(Err(AskRefusal(why.to_owned()).into()))
     }
     if support.form {

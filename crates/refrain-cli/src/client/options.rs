@@ -38,7 +38,7 @@ pub(super) struct ConnectOptions {
     /// of `refrain login`. `refrain resume` sends $REFRAIN_TOKEN only with --url.
     #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
     bearer_file: Option<PathBuf>,
-    /// Whether the address comes from a saved call. Its author must not get the token in the environment.
+    /// Whether the address comes from a saved call. The file may name any server, so $REFRAIN_TOKEN is not sent there.
     #[arg(skip)]
     pub(super) is_saved_address: bool,
     /// Print every message to standard error. Long texts and values nested deeper than DEPTH are shortened; `_meta` is

@@ -106,7 +106,7 @@ pub(super) enum ClientAuth {
 }
 
 impl ClientAuth {
-    /// How to send a secret: as registered, or as the authorization server prefers.
+    /// How to send a secret: as registered, else by the first of these methods that the authorization server lists.
     fn for_secret(metadata: &IssuerMetadata, registered: Option<&str>) -> Self {
         let methods = [
             ("client_secret_basic", Self::Basic),

@@ -2,9 +2,9 @@
 //!
 //! | state | opens tokens | seals tokens |
 //! | --- | --- | --- |
-//! | staged | yes | no, until all instances have it |
+//! | staged | yes | no; promote it when all instances have it |
 //! | minting | yes | yes; exactly one key is minting |
-//! | retiring | yes, until its last token expires | no |
+//! | retiring | yes; remove it when its last token has expired | no |
 //!
 //! In a file, each key is a line `ID STATE SECRET`; empty lines and lines that start with `#` are ignored. In an
 //! environment variable, commas may replace the line breaks.
@@ -152,7 +152,7 @@ impl KeyRing {
         id
     }
 
-    /// Makes a key the minting key; the previous one retires.
+    /// Makes a key the minting key. The previous one becomes `retiring`: it still opens its tokens.
     pub fn promote(&mut self, id: &str) -> Result<(), KeyRingError> {
         let index = self.position(id)?;
         for key in &mut self.keys {
