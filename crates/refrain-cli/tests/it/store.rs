@@ -62,7 +62,7 @@ async fn shared_keys_with_the_default_store_cause_a_warning() {
     ] {
         let instance = serve.start().await;
         let log = &instance.log;
-        let count = log.count("instances that share keys must share a store");
+        let count = log.count("need a store that all instances share");
         assert_eq!(count, warnings, "{log:?}");
         assert_eq!(log.count("set --store"), warnings, "{log:?}");
     }
