@@ -57,7 +57,7 @@ struct CheckOptions {
     json: bool,
 }
 
-/// The only backend. Several backends are configured in a file.
+/// A backend, besides those of the configuration file.
 #[derive(Args)]
 pub(crate) struct BackendFlags {
     /// The URL of the server to put behind the gateway.
