@@ -3,14 +3,19 @@
 use std::future::pending;
 use std::panic::resume_unwind;
 use tokio::sync::Semaphore;
+use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
 /// Parsing a message of this size takes about a millisecond.
 const LARGE: usize = 256 * 1024;
 
-/// The permit to parse a large message. There is one in the process, so servers with many large responses use one core.
+/// The permit to parse a large message. There is one in the process: however many large responses arrive, parsing them uses
+/// at most one core.
 static PARSING: Semaphore = Semaphore::const_new(1);
 
-/// Runs `parse` on a message of this many bytes: a large one on a blocking thread, when no other is being parsed.
+/// Runs `parse` on a message of this many bytes. A large message waits for the permit, and is parsed on a blocking thread.
+///
+/// A separate task waits for the permit. The permit would otherwise be assigned to a caller that is not polled, and no other
+/// message could be parsed.
 pub(crate) async fn parse<T: Send + 'static>(
     bytes: usize,
     parse: impl FnOnce() -> T + Send + 'static,
@@ -18,27 +23,34 @@ pub(crate) async fn parse<T: Send + 'static>(
     if bytes < LARGE {
         return parse();
     }
-    let permit = PARSING.acquire().await;
-    let parsing = tokio::task::spawn_blocking(move || {
-        let parsed = parse();
-        drop(permit);
-        parsed
+    // Aborts the task if the caller is dropped.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let permit = PARSING.acquire().await;
+        let parsing = spawn_blocking(move || {
+            let parsed = parse();
+            drop(permit);
+            parsed
+        });
+        parsing.await
     });
-    match parsing.await.map_err(|error| error.try_into_panic()) {
-        Ok(parsed) => parsed,
-        Err(Ok(panic)) => resume_unwind(panic),
+    let parsed = tasks.join_next().await.and_then(Result::ok);
+    match parsed.map(|parsed| parsed.map_err(JoinError::try_into_panic)) {
+        Some(Ok(parsed)) => parsed,
+        Some(Err(Ok(panic))) => resume_unwind(panic),
         // The runtime is shutting down, so this task ends too.
-        Err(Err(_)) => pending().await,
+        _ => pending().await,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::poll;
+    use std::pin::pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
     use std::time::Duration;
-    use tokio::task::JoinSet;
 
     #[tokio::test]
     async fn only_large_message_is_parsed_on_another_thread() {
@@ -59,6 +71,19 @@ mod tests {
         };
         let parsing: JoinSet<bool> = (0..8).map(|_| parse(LARGE, overlaps)).collect();
         assert_eq!(parsing.join_all().await, [false; 8]);
+    }
+
+    #[tokio::test]
+    async fn caller_that_is_not_polled_does_not_block_others() {
+        let held = PARSING.acquire().await;
+        let mut idle = pin!(parse(LARGE, || ()));
+        assert!(poll!(&mut idle).is_pending());
+        let other = tokio::spawn(parse(LARGE, || 7));
+        // Both wait for the permit.
+        tokio::task::yield_now().await;
+        drop(held);
+        assert_eq!(other.await.expect("it does not panic"), 7);
+        idle.await;
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 
 use crate::client::{Client, ClientInner, ListedTool};
 use crate::error::{Error, ErrorKind};
+use crate::large_message;
 use crate::limits::{ClientLimits, count_values};
 use refrain_wire::client::{AsSent, ReadError, Request, read_complete};
 use refrain_wire::limited_event;
@@ -126,7 +127,12 @@ impl ClientInner {
         }
         let authorization = self.connection.link.authorization_changes();
         let raw = self.request(request.clone()).await?;
-        let result = read_complete(&raw)?;
+        let (raw, result) = large_message::parse(raw.get().len(), move || {
+            let result = read_complete(&raw);
+            (raw, result)
+        })
+        .await;
+        let result = result?;
         self.store_cached(authorization, &request, &raw, &result);
         Ok((raw, result))
     }

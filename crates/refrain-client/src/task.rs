@@ -7,6 +7,7 @@ use crate::ask::{AskAnswer, IncomingAsk};
 use crate::client::{Client, ClientInner};
 use crate::error::{Error, ErrorKind, UnansweredAsk};
 use crate::handlers::AnswerFailure;
+use crate::large_message;
 use crate::listen::{ChangeStream, ServerChange};
 use crate::pace::Pace;
 use crate::pending::PendingCall;
@@ -116,8 +117,11 @@ impl TaskAsks {
 impl ClientInner {
     async fn task(&self, id: &str) -> Result<Task, ErrorKind> {
         let raw = self.request(Request::task(TaskMethod::Get, id)).await?;
-        check_complete(&raw)?;
-        Ok(Task::read(&raw)?)
+        let task = large_message::parse(raw.get().len(), move || {
+            check_complete(&raw)?;
+            Task::read(&raw)
+        });
+        Ok(task.await?)
     }
 
     pub(crate) async fn cancel_task(&self, id: &str) -> Result<(), ErrorKind> {

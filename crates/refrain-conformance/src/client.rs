@@ -150,8 +150,15 @@ pub(crate) async fn run(options: &ScenarioOptions) -> Result<(), ClientError> {
         Scenario::SchemaRefs => scenarios::schema_refs(&client).await?,
         Scenario::SchemaPreservation => scenarios::schema_preservation(&client).await?,
         Scenario::RequestState => scenarios::request_state(&client).await?,
-        // All authorization scenarios, and `InvalidToolHeaders`: the client does not list tools with invalid headers.
-        _ => scenarios::call_all(&client).await?,
+        // The client does not list tools with invalid header annotations.
+        Scenario::InvalidToolHeaders
+        | Scenario::AuthByBrowser
+        | Scenario::AuthByMetadataUrl
+        | Scenario::AuthByRegisteredClient
+        | Scenario::AuthBySecret
+        | Scenario::AuthByKey
+        | Scenario::AuthByProvider
+        | Scenario::AuthByWorkload => scenarios::call_all(&client).await?,
     }
     Ok(())
 }

@@ -161,6 +161,8 @@ impl MemoryReplayLog {
     pub const CAPACITY: usize = 1_000_000;
     /// The maximum number of bytes of all outcomes.
     const BYTES: usize = 512 << 20;
+    /// The maximum number of expired records that the start of one piece of work deletes.
+    const SWEPT: usize = 1000;
 
     /// Makes an empty log.
     pub fn new() -> Self {
@@ -200,11 +202,15 @@ impl MemoryReplayLog {
     }
 
     fn begin_now(&self, key: &LogKey, retention: Retention) -> Result<RecordState, LogError> {
-        self.sweep(retention.now, usize::MAX);
+        self.sweep(retention.now, Self::SWEPT);
         let mut records = self.inner.lock();
-        if let Some(record) = records.by_key.get(key) {
-            let value = record.value.clone();
-            return Ok(value.map_or(RecordState::Begun, RecordState::Done));
+        match records.by_key.get(key) {
+            Some(record) if record.expiry.0 >= retention.now => {
+                let value = record.value.clone();
+                return Ok(value.map_or(RecordState::Begun, RecordState::Done));
+            }
+            Some(_) => records.remove(key),
+            None => {}
         }
         let capacity = self.capacity.unwrap_or(Self::CAPACITY);
         if records.by_key.len() >= capacity {

@@ -46,7 +46,7 @@ pub(crate) use outcome::{outcome_of, reply_of};
 pub(crate) use pin::state_lost;
 pub use round::{Round, RoundEvent};
 pub(crate) use sealed_log::SealedLog;
-pub(crate) use single_use::{ReplayRecord, counts_as_run};
+pub(crate) use single_use::{ReplayRecord, counts_as_run, delete_once_records};
 pub(crate) use target::Target;
 
 use crate::auth::{Auth, Caller, MissingScopes};

@@ -107,14 +107,20 @@ impl CallOptions {
     ) -> Result<(), CommandError> {
         match words.first() {
             Some(first) if self.connect.command().is_none() && is_target(first) => {
+                let given = words[1..].iter().position(|word| word.starts_with("http"));
+                let mut words = words.to_vec();
+                let (url, hint) = match given {
+                    Some(index) => (words.remove(index + 1), "the URL comes first:"),
+                    None => (EXAMPLE_URL.to_owned(), "pass the URL before it, as in"),
+                };
                 let words: String = words
                     .iter()
                     .map(|word| format!(" {}", quoted(word)))
                     .collect();
                 let message = format!("the first argument must be the server's URL, not {first:?}");
-                let example = format!("refrain {command} {EXAMPLE_URL}{words}");
-                Err(CommandError::usage(message)
-                    .hint(format!("pass the URL before it, as in `{example}`")))
+                let url = quoted(&url);
+                let example = format!("refrain {command} {url}{words}");
+                Err(CommandError::usage(message).hint(format!("{hint} `{example}`")))
             }
             _ => Ok(()),
         }
@@ -175,7 +181,7 @@ pub(super) async fn read(options: ReadOptions) -> Result<Code, CommandError> {
     } = options;
     let words: Vec<String> = url.into_iter().chain(uri).collect();
     call_options.expect_url("read", &words, |word| {
-        words.len() == 1 && !word.starts_with("http")
+        words.len() == 1 && word.contains("://") && !word.starts_with("http")
     })?;
     let mut words = words.into_iter();
     let target = call_options.connect.target(&mut words)?;

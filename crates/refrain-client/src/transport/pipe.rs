@@ -27,7 +27,7 @@ use http::HeaderMap;
 use input::InputProbe;
 use parking_lot::{Mutex, MutexGuard};
 use refrain_wire::Root;
-use refrain_wire::client::{RpcFailure, split_messages};
+use refrain_wire::client::{ReadError, RpcFailure, split_messages};
 use refrain_wire::limited_event;
 use routes::{QueuedMessage, Recipient, Router};
 use serde_json::Value;
@@ -40,6 +40,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 /// The maximum number of characters that an error quotes from an invalid line.
 const EXCERPT_MAX: usize = 200;
 const QUEUE_MAX: usize = 1024;
+
+/// A message and its id, if it has one.
+type ParsedMessage = Result<(Option<Value>, IncomingMessage), ReadError>;
 
 /// A server at the other end of a pipe. Dropping the link ends the process or the connection.
 pub(crate) struct PipeLink {
@@ -410,36 +413,50 @@ impl PipeState {
 
     /// Returns whether the line contains a response that a request waits for.
     async fn receive(self: &Arc<Self>, line: String) -> bool {
-        let shared = Arc::clone(self);
-        large_message::parse(line.len(), move || shared.receive_line(line)).await
-    }
-
-    fn receive_line(&self, line: String) -> bool {
         if line.trim().is_empty() {
             return false;
         }
-        if let Err(error) = check_message(&line, &self.setup.limits) {
-            self.receive_invalid(&line, error);
-            return false;
+        let shared = Arc::clone(self);
+        let (line, parsed) =
+            large_message::parse(line.len(), move || shared.parse_line(line)).await;
+        match parsed {
+            Ok(messages) => messages
+                .into_iter()
+                .fold(false, |has_response, (text, parsed)| {
+                    self.receive_message(&text, parsed) | has_response
+                }),
+            Err(error) => {
+                self.receive_invalid(&line, error);
+                false
+            }
         }
-        let messages = split_messages(line).into_iter();
-        let mut has_response = false;
-        for message in messages {
-            has_response |= self.receive_message(&message);
-        }
-        has_response
     }
 
-    fn receive_message(&self, line: &str) -> bool {
+    /// Parses the messages of a line: one, or a batch. Returns the line too if it is invalid.
+    fn parse_line(
+        &self,
+        line: String,
+    ) -> (String, Result<Vec<(String, ParsedMessage)>, ErrorKind>) {
+        if let Err(error) = check_message(&line, &self.setup.limits) {
+            return (line, Err(error));
+        }
+        let messages = split_messages(line).into_iter().map(|message| {
+            let translate = self.routes.lock().translation_of(&message);
+            let parsed = read(&message, None, translate.as_ref());
+            (message, parsed)
+        });
+        (String::new(), Ok(messages.collect()))
+    }
+
+    fn receive_message(&self, text: &str, parsed: ParsedMessage) -> bool {
         (self.setup.watch)(WireMessage::Received {
-            message: line,
+            message: text,
             status: None,
         });
-        let translate = self.routes.lock().translation_of(line);
-        match read(line, None, translate.as_ref()) {
+        match parsed {
             Ok((id, message)) => self.route(id.as_ref(), message),
             Err(error) => {
-                self.receive_invalid(line, error.into());
+                self.receive_invalid(text, error.into());
                 false
             }
         }

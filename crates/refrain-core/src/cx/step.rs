@@ -252,8 +252,8 @@ pub(super) fn idempotency_key(shared: &Shared, key: &EntryKey) -> String {
         .collect()
 }
 
-/// Runs `work` unless the replay log contains an earlier start. Without `needs_outcome`, the record is deleted when the
-/// work is done.
+/// Runs `work` unless the replay log contains an earlier start. Without `needs_outcome`, only the start is recorded: if the
+/// step is dropped before its outcome is journaled, the work counts as interrupted.
 pub(super) async fn at_most_once<T, E, F>(
     log: Option<Arc<dyn ReplayLog>>,
     retention: Retention,
@@ -301,17 +301,13 @@ where
         work.await
             .map_err(|error| error.into_error().without_retry()),
     );
-    let recorded = match needs_outcome {
-        true => {
-            let failed = matches!(outcome, StoredOutcome::Failure(_));
-            let record = serde_json::to_string(&(failed, &**outcome.json()))?;
-            log.finish(&key, &record).await
+    if needs_outcome {
+        let failed = matches!(outcome, StoredOutcome::Failure(_));
+        let record = serde_json::to_string(&(failed, &**outcome.json()))?;
+        if let Err(error) = log.finish(&key, &record).await {
+            // If the token is lost too, the work counts as interrupted.
+            limited_event!(ERROR, %error, "failed to record the outcome of work");
         }
-        false => log.forget(&key).await,
-    };
-    if let Err(error) = recorded {
-        // If the token is lost too, the work counts as interrupted.
-        limited_event!(ERROR, %error, "failed to record the outcome of work");
     }
     decode_outcome(key.name(), &outcome)
 }

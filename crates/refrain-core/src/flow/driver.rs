@@ -6,8 +6,9 @@ use super::task::Withdraw;
 use super::thread_context::ThreadContext;
 use super::waker::FlowWaker;
 use super::{AfterWrite, Env, Fault, Note, Outcome, PendingWrite, Start, Stats, Suspension};
-use crate::journal::FlowId;
+use crate::journal::{FlowId, OperationKind};
 use crate::limited_event;
+use crate::replay::LogKey;
 use crate::{Cx, Error, ErrorKind, Trace};
 use refrain_wire::ResultBody;
 use std::future::Future;
@@ -92,6 +93,18 @@ impl Flow {
     /// Takes the unreported notes, to be sent before the reply.
     pub fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.shared.lock().notes)
+    }
+
+    /// Returns the records of `once` that can be deleted when the call has ended, because no other request can run it.
+    pub fn deletable_records(&self) -> Vec<LogKey> {
+        if self.shared.is_repeatable {
+            return Vec::new();
+        }
+        let state = self.shared.lock();
+        let keys = state.journal.entries.iter().map(|entry| &entry.key);
+        let keys = keys.filter(|key| key.kind == OperationKind::Once);
+        keys.map(|key| LogKey::once(self.shared.flow, &key.unique_name()))
+            .collect()
     }
 
     /// Returns the id of the flow.

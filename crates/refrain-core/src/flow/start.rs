@@ -70,7 +70,8 @@ impl Start {
         start
     }
 
-    /// Marks a first round without a call id, which no other request can run. The outcomes of `once` need not be recorded.
+    /// Marks a first round without a call id, which no other request can run. Its tokens contain the outcomes of `once`, so these are
+    /// not recorded.
     pub fn unrepeatable(mut self) -> Self {
         self.is_repeatable = false;
         self

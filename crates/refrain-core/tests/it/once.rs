@@ -1,9 +1,12 @@
 //! `once`, and the replay log.
 
 use crate::support::{self, Book, Num, World, assert_fault, handler_with, num};
-use futures_util::future::join_all;
-use refrain_core::{LogError, MemoryReplayLog, ReplayLog, ok};
+use futures_util::future::{Either, join_all, select};
+use refrain_core::{
+    LogError, LogFuture, LogKey, MemoryReplayLog, RecordState, ReplayLog, Retention, ok,
+};
 use serde_json::json;
+use std::pin::pin;
 use std::sync::Arc;
 
 /// A handler with one `once` between two asks.
@@ -74,6 +77,54 @@ async fn interrupted_once_is_an_error_permanently() {
     assert_eq!(book.lines(), ["pay"]);
 }
 
+/// A log that deletes a record at once, and reports it later.
+struct SlowForget(MemoryReplayLog);
+
+impl ReplayLog for SlowForget {
+    fn begin<'a>(&'a self, key: &'a LogKey, retention: Retention) -> LogFuture<'a, RecordState> {
+        self.0.begin(key, retention)
+    }
+
+    fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
+        self.0.finish(key, value)
+    }
+
+    fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()> {
+        let forgotten = self.0.forget(key);
+        Box::pin(async move {
+            for _ in 0..8 {
+                tokio::task::yield_now().await;
+            }
+            forgotten.await
+        })
+    }
+}
+
+#[tokio::test]
+async fn once_without_call_id_does_not_run_again_after_it_is_dropped() {
+    let (mut world, book) = (World::new(), Book::default());
+    world.has_call_id = false;
+    world.replay_log = Some(Arc::new(SlowForget(MemoryReplayLog::new())));
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        let paid = pin!(cx.once("pay", async move {
+            book.write("pay");
+            ok(book.count("pay"))
+        }));
+        let paid = match select(paid, pin!(tokio::task::yield_now())).await {
+            Either::Left((paid, _)) => format!("{:?}", paid.map_err(|error| error.to_string())),
+            Either::Right(_) => "dropped".to_owned(),
+        };
+        cx.elicit::<Num>("a", "?").await?;
+        ok(paid)
+    });
+    let token = world.first(&handler).await.token();
+    for _ in 0..2 {
+        let last = world.present(&handler, &token, &json!({"a": num(1)})).await;
+        assert_eq!(last.out(), "Ok(1)");
+    }
+    assert_eq!(book.lines(), ["pay"]);
+}
+
 #[tokio::test]
 async fn concurrent_once_runs_on_one_instance() {
     let (mut world, book) = (World::new(), Book::default());
@@ -111,11 +162,11 @@ async fn once_without_log_capacity_does_not_run() {
 async fn large_outcomes_leave_memory_for_small_ones() {
     let log = MemoryReplayLog::new();
     let flow = refrain_core::FlowId::from_bytes([7; 16]);
-    let keep = refrain_core::Retention { now: 1, until: 2 };
+    let keep = Retention { now: 1, until: 2 };
     let large = "x".repeat(8 << 20);
     let mut kept = 0;
     for round in 0..64 {
-        let key = refrain_core::LogKey::round(flow, round);
+        let key = LogKey::round(flow, round);
         log.begin(&key, keep).await.unwrap();
         match log.finish(&key, &large).await {
             Ok(()) => kept += 1,
@@ -126,16 +177,12 @@ async fn large_outcomes_leave_memory_for_small_ones() {
         kept, 49,
         "the 49 leave less than 16 times the size of another"
     );
-    let small = refrain_core::LogKey::round(flow, 64);
+    let small = LogKey::round(flow, 64);
     log.begin(&small, keep).await.unwrap();
     log.finish(&small, "done").await.unwrap();
-    let last = refrain_core::LogKey::round(flow, 63);
+    let last = LogKey::round(flow, 63);
     let begun = log.begin(&last, keep).await.unwrap();
-    assert_eq!(
-        begun,
-        refrain_core::RecordState::Begun,
-        "it is not repeated"
-    );
+    assert_eq!(begun, RecordState::Begun, "it is not repeated");
     // Deleted records free their memory.
     assert_eq!(log.sweep(3, 1000), 65);
     log.begin(&last, keep).await.unwrap();
@@ -175,20 +222,20 @@ async fn scopes_and_names_with_slashes_are_distinct() {
 async fn replay_log_deletes_only_expired_records() {
     let log = MemoryReplayLog::new();
     let flow = refrain_core::FlowId::from_bytes([7; 16]);
-    let key = |round| refrain_core::LogKey::round(flow, round);
+    let key = |round| LogKey::round(flow, round);
     let begin = async |round, now, until| {
-        let keep = refrain_core::Retention { now, until };
+        let keep = Retention { now, until };
         log.begin(&key(round), keep).await.unwrap()
     };
-    let fresh = refrain_core::RecordState::Fresh;
-    let begun = refrain_core::RecordState::Begun;
+    let fresh = RecordState::Fresh;
+    let begun = RecordState::Begun;
     assert_eq!(begin(1, 100, 1000).await, fresh);
     assert_eq!(begin(2, 100, 2000).await, fresh);
     assert_eq!(begin(1, 1000, 9000).await, begun, "kept to the last second");
     assert_eq!(begin(1, 1001, 9000).await, fresh, "its time is over");
     assert_eq!(begin(2, 1001, 9000).await, begun);
     log.finish(&key(2), "done").await.unwrap();
-    let done = refrain_core::RecordState::Done("done".into());
+    let done = RecordState::Done("done".into());
     assert_eq!(begin(2, 1001, 9000).await, done);
     assert_eq!(log.len(), 2);
     // Finishing a deleted record creates none.

@@ -16,7 +16,7 @@ use super::answers::{AnswerSender, LiveAnswer};
 use super::calls::{Closed, LiveCalls, UnansweredCall, evicted, shutting_down};
 use crate::limits::{LivePermit, Permit};
 use crate::request_span::open_live;
-use crate::rounds::LiveSpec;
+use crate::rounds::{LiveSpec, delete_once_records};
 use crate::tasks::{CallPermit, CreatedTask, Creating, TaskSeed};
 use crate::timer::{Timer, instant_of};
 use jsonschema::Validator;
@@ -183,7 +183,10 @@ impl LiveFlow {
                     Some(event) => return Poll::Ready(event),
                     None => continue,
                 },
-                Some(Event::Ended(end)) => return Poll::Ready(LiveEvent::Ended(Box::new(end))),
+                Some(Event::Ended(end)) => {
+                    delete_once_records(&self.calls.services, &self.flow);
+                    return Poll::Ready(LiveEvent::Ended(Box::new(end)));
+                }
                 Some(Event::Crashed) => return Poll::Ready(LiveEvent::Crashed),
                 Some(Event::Detach) => return Poll::Ready(LiveEvent::Detach),
                 Some(Event::Notes(_) | Event::Settle | Event::Suspended(_)) => {

@@ -45,7 +45,7 @@ pub(super) struct ParkedCall {
     answers: AnswerSender,
 }
 
-/// The reason reason a request cannot be attached to its call.
+/// The reason why a request cannot be attached to its call.
 #[derive(Clone, Debug)]
 pub(crate) enum AttachError {
     Rejected(RpcError),

@@ -2,7 +2,7 @@
 
 use super::round::HomeEvent;
 use super::target::Target;
-use super::{Rounds, reply_of};
+use super::{Rounds, delete_once_records, reply_of};
 use crate::limits::Permit;
 use crate::tasks::{Creating, DetachReason, TaskSeed, creation_error, store_error};
 use crate::timer::{Timer, instant_of};
@@ -196,6 +196,7 @@ impl ClientFlow {
             Event::Crashed => Some(HomeEvent::Crashed),
             Event::Suspended(suspension) => self.seal(rounds, suspension),
             Event::Ended(end) => {
+                delete_once_records(&rounds.services, &self.flow);
                 let output = self.target.output().map(|output| &**output);
                 Some(HomeEvent::Reply(reply_of(end, kind, output)))
             }

@@ -3,7 +3,8 @@
 //! Such a round is claimed in the replay log before it runs. Its reply is recorded there for repeated requests.
 
 use crate::live::{FirstRequest, LiveCalls};
-use refrain_core::{LogError, LogKey, RecordState, ReplayLog, Retention, limited_event};
+use crate::services::Services;
+use refrain_core::{Flow, LogError, LogKey, RecordState, ReplayLog, Retention, limited_event};
 use refrain_wire::ratified::record_reply;
 use refrain_wire::{ErrorCode, Reply, RpcError};
 use serde_json::value::RawValue;
@@ -56,6 +57,15 @@ impl ReplayRecord {
     async fn delete(&self) {
         if let Err(error) = self.log.forget(&self.key).await {
             limited_event!(ERROR, %error, "failed to delete claim");
+        }
+    }
+}
+
+/// Deletes the records of `once` of a call that has ended and that no request can repeat, in the background.
+pub(crate) fn delete_once_records(services: &Services, flow: &Flow) {
+    if let Some(log) = &services.replay_log {
+        for key in flow.deletable_records() {
+            ReplayRecord::new(log, key).spawn_delete();
         }
     }
 }

@@ -82,8 +82,11 @@ impl OpenedFlow<'_> {
         let admitted = &self.admitted;
         let log = admitted.rounds.services.replay_log.as_ref()?;
         // Another instance must not run the first round of a live call again.
-        let is_first_of_live = admitted.is_live() && admitted.request.call.meta.call_id.is_some();
-        let runs_once = admitted.target.is_single_use() || is_first_of_live;
+        let request = admitted.request.call;
+        let is_first_of_live = admitted.is_live() && request.state.is_none();
+        // No request can repeat a first round without a call id.
+        let can_repeat = request.state.is_some() || request.meta.call_id.is_some();
+        let runs_once = can_repeat && (admitted.target.is_single_use() || is_first_of_live);
         runs_once.then(|| {
             let key = LogKey::round(self.start.flow(), self.start.round());
             ReplayRecord::new(log, key)

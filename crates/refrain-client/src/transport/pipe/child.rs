@@ -12,7 +12,7 @@ use super::{PipeState, QueuedLine};
 use crate::pace::Pace;
 use crate::retry::within;
 use futures_util::FutureExt;
-use futures_util::future::Fuse;
+use futures_util::future::{Fuse, FusedFuture};
 use refrain_wire::limited_event;
 #[cfg(unix)]
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
@@ -73,7 +73,8 @@ pub(super) async fn run(
     shared.input.open(&stdin);
     let errors = tokio::spawn(read_errors(stderr, Arc::clone(&shared)));
     let mut writing = tokio::spawn(write(stdin, queue, Arc::clone(&shared)));
-    let mut reading = pin!(read(stdout, &shared).fuse());
+    let (draining, drain) = oneshot::channel();
+    let mut reading = pin!(read(stdout, &shared, drain).fuse());
     let mut can_write = true;
     let mut unwritten = None;
     let end = loop {
@@ -109,11 +110,14 @@ pub(super) async fn run(
         RunEnd::Shutdown => shut_down(&mut child, reading.as_mut()).await,
     };
     guard.process = None;
-    let drain = async {
-        reading.await;
-        let _ = errors.await;
+    // Limits the time to read the rest of the output, but not to parse it.
+    drop(draining);
+    let read_rest = async {
+        if !reading.is_terminated() {
+            reading.await;
+        }
     };
-    within(DRAIN_TIMEOUT, drain).await;
+    tokio::join!(read_rest, within(DRAIN_TIMEOUT, errors));
     let status = status.map(|status| status.to_string());
     shared.set_exited(status.unwrap_or_else(|| UNKNOWN_STATUS.to_owned()));
 }
@@ -217,17 +221,32 @@ async fn write(
     None
 }
 
-async fn read(stdout: ChildStdout, shared: &Arc<PipeState>) {
+/// Reads lines to the end, or until [`DRAIN_TIMEOUT`] after `drain` was closed.
+async fn read(stdout: ChildStdout, shared: &Arc<PipeState>, drain: oneshot::Receiver<()>) {
     let mut lines = OutputLines::new(stdout, shared.setup.limits.message);
     let mut pace = Pace::of_messages();
-    while let Some((line, is_truncated)) = lines.next().await {
+    let mut timeout = pin!(async {
+        let _ = drain.await;
+        sleep(DRAIN_TIMEOUT).await;
+    });
+    loop {
+        let (line, is_truncated) = tokio::select! {
+            line = lines.next() => match line {
+                Some(line) => line,
+                None => break,
+            },
+            () = &mut timeout => break,
+        };
         let bytes = line.len();
         if is_truncated {
             shared.fail_too_long();
         }
         if is_truncated || !shared.receive(line).await {
             pace.count_messages(bytes, 1);
-            pace.wait().await;
+            tokio::select! {
+                () = pace.wait() => {}
+                () = &mut timeout => break,
+            }
         }
     }
 }

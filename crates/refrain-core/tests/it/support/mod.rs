@@ -297,6 +297,8 @@ pub(crate) struct World {
     pub(crate) principal: Principal,
     /// The client's id of the call: a repeated first request is the same flow.
     pub(crate) call_id: &'static str,
+    /// Whether a first request has the call id.
+    pub(crate) has_call_id: bool,
 }
 
 impl World {
@@ -322,6 +324,7 @@ impl World {
             wants_progress: false,
             principal: Principal::new("alice"),
             call_id: "the call",
+            has_call_id: true,
         }
     }
 
@@ -416,10 +419,14 @@ impl World {
         let binding = self.binding(&sealer);
         let answers: Answers<'_> = serde_json::from_str(answers).unwrap();
         let start = match token {
-            None => Ok(Start::first(
-                sealer.first(&binding, Some(self.call_id)),
-                Some(&answers),
-            )),
+            None => {
+                let call_id = self.has_call_id.then_some(self.call_id);
+                let start = Start::first(sealer.first(&binding, call_id), Some(&answers));
+                Ok(match self.has_call_id {
+                    true => start,
+                    false => start.unrepeatable(),
+                })
+            }
             Some(token) => {
                 let snapshot = sealer.open(&binding, token).expect("the token opens");
                 Start::resumed(snapshot, Some(&answers))
