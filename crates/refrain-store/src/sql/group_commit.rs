@@ -4,6 +4,8 @@
 //! its writes run again in a transaction each, so that only the failing one gets the error. This costs nothing while no
 //! query fails, unlike a savepoint for each. If the commit fails, all writes get its error.
 //!
+//! Small writes do not wait for queued large ones: a transaction takes all small writes first, and then about one large write.
+//!
 //! A queued write whose caller no longer waits is dropped. Once taken from the queue, a write is committed in any case.
 
 use crate::store::StoreError;
@@ -18,7 +20,9 @@ type Result<T, E = StoreError> = std::result::Result<T, E>;
 /// The maximum number of writes in a transaction.
 const MAX_WRITES: usize = 128;
 /// The size of a transaction after which no other write is added.
-const MAX_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 1 << 20;
+/// The size of a large write.
+const LARGE: usize = 64 << 10;
 /// The maximum number of queued writes.
 const MAX_QUEUED: usize = 1024;
 
@@ -53,13 +57,43 @@ impl<DB: GroupCommit> QueuedWrite<DB> {
     }
 }
 
-/// The queue of the writes of a store.
-pub(crate) struct WriteQueue<DB: GroupCommit>(mpsc::Sender<QueuedWrite<DB>>);
+/// The queues of the writes of a store.
+pub(crate) struct WriteQueue<DB: GroupCommit> {
+    small: mpsc::Sender<QueuedWrite<DB>>,
+    large: mpsc::Sender<QueuedWrite<DB>>,
+}
+
+struct QueuedWrites<DB: GroupCommit> {
+    small: mpsc::Receiver<QueuedWrite<DB>>,
+    large: mpsc::Receiver<QueuedWrite<DB>>,
+}
+
+impl<DB: GroupCommit> QueuedWrites<DB> {
+    async fn next(&mut self) -> Option<QueuedWrite<DB>> {
+        tokio::select! {
+            biased;
+            Some(write) = self.small.recv() => Some(write),
+            Some(write) = self.large.recv() => Some(write),
+            else => None,
+        }
+    }
+
+    fn try_next(&mut self) -> Option<QueuedWrite<DB>> {
+        let small = self.small.try_recv();
+        small.or_else(|_| self.large.try_recv()).ok()
+    }
+}
 
 impl<DB: GroupCommit> WriteQueue<DB> {
     pub(crate) fn new() -> (Self, WriteBatches<DB>) {
-        let (queue, writes) = mpsc::channel(MAX_QUEUED);
-        (Self(queue), WriteBatches(Arc::new(Mutex::new(writes))))
+        let (small, small_writes) = mpsc::channel(MAX_QUEUED);
+        let (large, large_writes) = mpsc::channel(MAX_QUEUED);
+        let writes = QueuedWrites {
+            small: small_writes,
+            large: large_writes,
+        };
+        let batches = WriteBatches(Arc::new(Mutex::new(writes)));
+        (Self { small, large }, batches)
     }
 
     /// Queues a write with parameters of about this size, and returns its rows after the commit.
@@ -77,13 +111,17 @@ impl<DB: GroupCommit> WriteQueue<DB> {
             reply,
         };
         let stopped = || StoreError::Unavailable("the writer of the store has stopped".into());
-        self.0.send(write).await.map_err(|_| stopped())?;
+        let queue = match bytes < LARGE {
+            true => &self.small,
+            false => &self.large,
+        };
+        queue.send(write).await.map_err(|_| stopped())?;
         done.await.map_err(|_| stopped())?
     }
 }
 
 /// The queued writes, for one or more connections that write.
-pub(crate) struct WriteBatches<DB: GroupCommit>(Arc<Mutex<mpsc::Receiver<QueuedWrite<DB>>>>);
+pub(crate) struct WriteBatches<DB: GroupCommit>(Arc<Mutex<QueuedWrites<DB>>>);
 
 impl<DB: GroupCommit> Clone for WriteBatches<DB> {
     fn clone(&self) -> Self {
@@ -94,7 +132,7 @@ impl<DB: GroupCommit> Clone for WriteBatches<DB> {
 impl<DB: GroupCommit> WriteBatches<DB> {
     /// Waits for the next writes. `None`: the store was dropped.
     pub(crate) async fn next(&self) -> Option<WriteBatch<DB>> {
-        let first = self.0.lock().await.recv().await?;
+        let first = self.0.lock().await.next().await?;
         let mut batch = WriteBatch {
             queue: self.clone(),
             bytes: first.bytes,
@@ -120,7 +158,7 @@ impl<DB: GroupCommit> WriteBatch<DB> {
             let Ok(mut queue) = self.queue.0.try_lock() else {
                 return false;
             };
-            let Ok(write) = queue.try_recv() else {
+            let Some(write) = queue.try_next() else {
                 return false;
             };
             if !write.reply.is_closed() {
@@ -209,5 +247,37 @@ fn copy_error(error: &StoreError) -> StoreError {
         StoreError::Corrupt(source) => StoreError::Corrupt(source.to_string().into()),
         StoreError::Failed(source) => StoreError::Failed(source.to_string().into()),
         error => StoreError::Failed(error.to_string().into()),
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use sqlx::Sqlite;
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    #[tokio::test]
+    async fn small_write_does_not_wait_for_queued_large_writes() {
+        let (queue, batches) = WriteQueue::<Sqlite>::new();
+        let write = |sql, bytes| queue.write(sqlx::query::<Sqlite>(sql), bytes);
+        let mut writes: Vec<_> = (0..5).map(|_| Box::pin(write("large", 4 << 20))).collect();
+        writes.push(Box::pin(write("small", 10)));
+        for write in &mut writes {
+            let is_queued = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx).is_pending()));
+            assert!(is_queued.await, "it waits for its commit");
+        }
+        let texts = |batch: WriteBatch<Sqlite>| -> Vec<_> {
+            let sql = batch
+                .writes
+                .iter()
+                .map(|write| write.sql.as_str().to_owned());
+            sql.collect()
+        };
+        let next = async || texts(batches.next().await.expect("a batch"));
+        assert_eq!(next().await, ["small", "large"]);
+        for _ in 0..4 {
+            assert_eq!(next().await, ["large"]);
+        }
     }
 }
