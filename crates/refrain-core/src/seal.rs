@@ -13,8 +13,8 @@
 //! The token of a live call has the same format and another version. Its binding starts with a byte that no other binding
 //! starts with, so that one kind of token cannot be opened as the other.
 //!
-//! Invariants: exactly one key, selected by its id, is tried for a token. The reason of a failure
-//! ([`OpenError`]) goes only to logs and metrics: the client does not see it.
+//! Invariants: exactly one key, selected by its id, is tried for a token. The reason of a failure ([`OpenError`]) goes
+//! only to logs and metrics: the client does not see it.
 
 mod binding;
 mod keyring;

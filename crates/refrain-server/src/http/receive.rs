@@ -1,7 +1,8 @@
 //! Receiving a request: authentication by its headers, then the body.
 //!
 //! Invariants: a request that is rejected because of its headers needs no body buffer. An uncompressed body
-//! that ends with its first chunk is neither copied nor counted. All other bodies have a permit for their bytes while they are in memory.
+//! that ends with its first chunk is neither copied nor counted. All other bodies have a permit for their bytes while they
+//! are in memory.
 
 use super::idle::Activity;
 use super::{BoxedResponse, ContentEncoding, Headers, HttpService};

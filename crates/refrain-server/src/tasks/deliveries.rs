@@ -1,8 +1,8 @@
 //! Deliveries to webhooks, from the outbox of the store.
 //!
 //! Each endpoint has its own loop, so that an endpoint that does not respond delays no other. A delivery is leased: if this
-//! instance stops before it is finished, another instance repeats it after the lease. So a crash loses none; an endpoint may
-//! get one twice. Deliveries are given up after `webhook_age` and dropped above `webhook_rows`.
+//! instance stops before it is finished, another instance repeats it after the lease. So a crash loses no delivery, but an
+//! endpoint may get one twice. Deliveries are given up after `webhook_age` and dropped above `webhook_rows`.
 
 use super::Tasks;
 use super::webhooks::{DeliveryError, Webhook};

@@ -140,8 +140,8 @@ macro_rules! add_deliveries {
 /// Journals change often. The fill factor, and the absence of indexes on columns that change with them, keep an update on
 /// its page (HOT).
 ///
-/// In `refrain_tasks`, `open` is the number of open asks, and `unread` the number of answers that are not in the
-/// journal yet.
+/// In `refrain_tasks`, `open` is the number of open asks, and `unread` the number of answers that are not in the journal
+/// yet.
 const MIGRATIONS: &[Migration] = &[tables("
 CREATE TABLE refrain_tasks (
     id             TEXT   COLLATE \"C\" NOT NULL PRIMARY KEY,
