@@ -1,6 +1,6 @@
 //! A run at fixed rates, compared with a queueing model.
 //!
-//! A slice with as many requests as possible measures the saturation rate, so the service time S is 1 over that rate. On a
+//! A time slice at full load measures the saturation rate, so the service time S is 1 over that rate. On a
 //! core without other load, S is the CPU time of a request; other load makes it longer. At the rate λ the model predicts:
 //!
 //! | quantity | prediction |
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::load::{Load, Workload, slice};
+use crate::load::{Load, Workload, run_slice};
 use crate::machine;
 use crate::run::SERVER_TIMEOUT;
 use crate::server::{Program, ServerProcess, cpu_seconds};
@@ -27,7 +27,7 @@ use crate::{PROGRESS, parse_seconds};
 
 /// The load at which there is hardly any queue.
 const BASE_LOAD: f64 = 0.05;
-/// The timeout of a level is this many times its length, plus a minute.
+/// The timeout of the measurement at one load is this many times its length, plus a minute.
 const TIMEOUT_FACTOR: f64 = 10.0;
 
 #[derive(Debug, clap::Args)]
@@ -73,11 +73,12 @@ struct Model {
     base: f64,
 }
 
-/// The predictions for one load, in seconds.
+/// The predictions for one load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Prediction {
+    /// The share of the core.
     cpu: f64,
-    /// `None` beyond saturation.
+    /// In seconds; `None` beyond saturation.
     times: Option<PredictedTimes>,
 }
 
@@ -103,9 +104,11 @@ impl Model {
     }
 }
 
+/// The measurement at one load.
 #[derive(Debug)]
 struct Level {
     load: f64,
+    /// Arrivals per second.
     offered: f64,
     sample: Sample,
     /// Seconds, in ascending order.
@@ -139,14 +142,14 @@ pub(crate) async fn run(options: &CapacityOptions) -> Result<CapacityReport<'_>,
     let length = Duration::from_secs_f64(options.seconds);
     let (workload, connections) = (options.workload, options.connections);
     PROGRESS.set_message("saturating the server");
-    slice(
+    run_slice(
         &server,
         workload,
         connections,
         length.min(Duration::from_millis(500)),
     )
     .await?;
-    let saturated = slice(&server, workload, connections, length).await?;
+    let saturated = run_slice(&server, workload, connections, length).await?;
     let service = 1.0 / saturated.per_second();
     let base = measure_level(&server, options, BASE_LOAD, service).await?;
     let model = Model {
@@ -175,11 +178,11 @@ async fn measure_level(
 ) -> Result<Level, Error> {
     PROGRESS.set_message(format!("{:.0} % of saturation", load * 100.0));
     let rate = load / service;
-    let mut open = Load::open(server, options.workload, options.connections).await?;
+    let mut generator = Load::open(server, options.workload, options.connections).await?;
     let (cpu, start) = (cpu_seconds(server.pid)?, Instant::now());
     let limit = Duration::from_secs_f64(options.seconds * TIMEOUT_FACTOR + 60.0);
     let arrivals = Arrivals::new(rate, options.seconds);
-    let times = open.at_arrivals(arrivals, limit).await?;
+    let times = generator.at_arrivals(arrivals, limit).await?;
     let sample = Sample {
         done: times.len() as u64,
         seconds: start.elapsed().as_secs_f64(),
@@ -195,7 +198,7 @@ async fn measure_level(
     })
 }
 
-/// Random arrivals at a mean rate, always the same ones: times since the start.
+/// The times of random arrivals since the start, at a mean rate. The same sequence in every run.
 struct Arrivals {
     rate: f64,
     until: f64,

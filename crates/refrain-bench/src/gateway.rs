@@ -76,8 +76,9 @@ fn parse_proxy(text: &str) -> Result<Proxy, String> {
 struct Target {
     name: String,
     client: Client,
-    /// The process of the proxy, and that of the server if it is not a child of the proxy.
+    /// The process id of the proxy.
     proxy: Option<u32>,
+    /// The process id of the server if it is not a child of the proxy.
     server: Option<u32>,
     /// The times of all calls, in seconds.
     times: Vec<f64>,
@@ -148,7 +149,7 @@ pub(crate) async fn run(options: &GatewayBenchOptions) -> Result<GatewayReport, 
     for slice in 0..=options.slices {
         for target in &mut targets {
             // The first slice warms up.
-            target.slice(&call, options.calls, slice > 0).await?;
+            target.run_slice(&call, options.calls, slice > 0).await?;
         }
     }
     let mut notes = vec![format!("The gateway before its first call: {idle} KiB")];
@@ -174,11 +175,11 @@ async fn compare_waiting(
     [idle, waiting]: &mut [Target; 2],
 ) -> Result<(), Error> {
     for slice in 0..=options.slices {
-        idle.slice(call, options.calls, slice > 0).await?;
+        idle.run_slice(call, options.calls, slice > 0).await?;
         let client = waiting.client.clone();
         let starting = (0..count).map(|_| start_asking(&client, tool));
         let pending = try_join_all(starting).await?;
-        waiting.slice(call, options.calls, slice > 0).await?;
+        waiting.run_slice(call, options.calls, slice > 0).await?;
         let cancelling = pending.into_iter().map(async |mut pending| {
             for ask in pending.unanswered() {
                 pending.answer(ask.key(), AskAnswer::Cancel)?;
@@ -285,7 +286,12 @@ impl Target {
         Ok((proxy_cpu, all.sum()))
     }
 
-    async fn slice(&mut self, call: &CallSpec, calls: usize, count: bool) -> Result<(), Error> {
+    async fn run_slice(
+        &mut self,
+        call: &CallSpec,
+        calls: usize,
+        is_counted: bool,
+    ) -> Result<(), Error> {
         let mut times = Vec::with_capacity(calls);
         let before = self.cpu()?;
         for _ in 0..calls {
@@ -295,7 +301,7 @@ impl Target {
             times.push(begun.elapsed().as_secs_f64());
         }
         let after = self.cpu()?;
-        if count {
+        if is_counted {
             self.times.extend(times);
             self.cpu.0 += after.0 - before.0;
             self.cpu.1 += after.1 - before.1;

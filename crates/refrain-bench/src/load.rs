@@ -32,7 +32,7 @@ pub(crate) enum Workload {
     /// `get_weather` with an answer and a token: the server opens and replays.
     #[strum(to_string = "round 2")]
     Round2,
-    /// Round 1, then round 2 with its token, counted as one request.
+    /// Round 1, then round 2 with its token. The pair counts as one request.
     #[strum(to_string = "full exchange")]
     Exchange,
 }
@@ -225,7 +225,7 @@ async fn in_time<T>(
 }
 
 /// Loads one server with one workload for a slice of time.
-pub(crate) async fn slice(
+pub(crate) async fn run_slice(
     server: &ServerProcess,
     workload: Workload,
     connections: u16,

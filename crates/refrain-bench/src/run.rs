@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::counts;
 use crate::error::Error;
-use crate::load::{Load, Workload, slice};
+use crate::load::{Load, Workload, run_slice};
 use crate::report::{Memory, SpeedReport, WorkloadRow};
 use crate::server::{Program, ServerProcess, resident_kib};
 use crate::{PROGRESS, parse_seconds};
@@ -93,7 +93,7 @@ async fn measure_slices(
     for workload in Workload::ALL {
         for server in &servers {
             PROGRESS.set_message(format!("warming up: {}, {workload}", server.name));
-            slice(server, workload, options.connections, warm_up).await?;
+            run_slice(server, workload, options.connections, warm_up).await?;
         }
     }
 
@@ -112,7 +112,7 @@ async fn measure_slices(
             for (server, measures) in pairs {
                 let slice_name = format!("slice {number} of {}: {}", options.slices, server.name);
                 PROGRESS.set_message(format!("{slice_name}, {workload}"));
-                let sample = slice(server, *workload, options.connections, length).await?;
+                let sample = run_slice(server, *workload, options.connections, length).await?;
                 measures.samples.push(sample);
             }
         }

@@ -1,10 +1,10 @@
-//! Samples of slices, their medians, and ratios to the floor.
+//! Samples of time slices, and ratios to the floor: the minimal server that is the baseline.
 //!
 //! A ratio is the median of the ratios of adjacent slices, so that temporary load on the machine affects both.
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// Completed requests or, for the full exchange, completed exchanges.
+    /// Completed requests; for the workload `full exchange`, completed pairs of requests.
     pub(crate) done: u64,
     /// Seconds from the first request to the last reply.
     pub(crate) seconds: f64,
@@ -21,7 +21,7 @@ impl Sample {
         self.cpu_seconds * 1e6 / self.done as f64
     }
 
-    /// The server's share of its core. Well below 1, the load generator was the bottleneck.
+    /// The share of its core that the server used. If it is well below 1, the load generator was the bottleneck.
     pub(crate) fn busy(&self) -> f64 {
         self.cpu_seconds / self.seconds
     }

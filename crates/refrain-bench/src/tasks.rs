@@ -263,7 +263,7 @@ impl Sides {
                 (TaskWork::Get, &mut results.get),
             ] {
                 for side in order {
-                    let sample = self.slice(side, work, options).await?;
+                    let sample = self.run_slice(side, work, options).await?;
                     match side {
                         Side::Floor => pairs.floor.push(sample),
                         Side::Refrain => pairs.refrain.push(sample),
@@ -274,7 +274,7 @@ impl Sides {
         Ok(())
     }
 
-    async fn slice(
+    async fn run_slice(
         self: &Arc<Self>,
         side: Side,
         work: TaskWork,

@@ -108,7 +108,7 @@ pub enum ErrorKind {
         limit: usize,
         /// The unit of the limit, such as `bytes` or `JSON values`.
         unit: &'static str,
-        /// The item that sets the limit, such as `ClientLimits::message`.
+        /// The setting of the limit, such as `ClientLimits::message`.
         setting: &'static str,
     },
     /// One round, or a task, has too many asks.

@@ -8,7 +8,7 @@ mod asks;
 mod changes;
 mod session_stream;
 
-pub(crate) use asks::join_unanswered;
+pub(crate) use asks::or_unanswered_error;
 pub(crate) use changes::{ChangeHub, LegacySubscription};
 
 use crate::client::ClientInner;

@@ -150,7 +150,7 @@ fn options(pattern_size: usize) -> ValidationOptions<'static> {
     jsonschema::options()
         .with_retriever(NoFetch)
         .with_pattern_options(patterns)
-        // These would parse a text of the result as a pattern or as JSON.
+        // These formats would parse a text of the result as a pattern or as JSON.
         .with_format("regex", |_| true)
         .without_content_media_type_support("application/json")
 }
@@ -247,7 +247,7 @@ impl<'a> Costs<'a> {
         match (keyword, value) {
             ("$ref", Value::String(reference)) => self.of_reference(reference, depth + 1),
             ("$dynamicRef" | "$recursiveRef", Value::String(_)) => Err(UnboundedCost),
-            // These evaluate their siblings again.
+            // These keywords evaluate their siblings again.
             ("unevaluatedProperties" | "unevaluatedItems", _) => Err(UnboundedCost),
             ("$id" | "id", Value::String(_)) if depth > 0 => {
                 self.is_exact = false;

@@ -3,7 +3,7 @@
 use crate::builder::ClientBuilder;
 use crate::client::ClientInner;
 use crate::error::ErrorKind;
-use crate::legacy::{Legacy, LegacySession, handle_stray, join_unanswered};
+use crate::legacy::{Legacy, LegacySession, handle_stray, or_unanswered_error};
 use crate::request_span::add_context;
 use crate::retry::{Retry, RetrySafety, RetryState, before_deadline, before_timeout};
 use crate::transport::{
@@ -27,11 +27,11 @@ pub(crate) struct RequestPlan<'a> {
     pub(crate) call_id: Option<&'a str>,
     /// Additional members of `_meta`.
     pub(crate) meta: Option<&'a Map<String, Value>>,
-    /// Whether it may be sent again after its response was lost.
+    /// Whether the request may be sent again after its response was lost.
     pub(crate) can_repeat: bool,
 }
 
-/// A request without side effects.
+/// A request that can be sent twice without harm.
 impl From<Request> for RequestPlan<'_> {
     fn from(request: Request) -> Self {
         Self {
@@ -70,8 +70,8 @@ impl ClientInner {
         self.request_round(&request.into(), &mut false).await
     }
 
-    /// Sends a round of a call, and retries where that is safe. Sets `is_delivery_unknown` if the server may have executed it
-    /// and the response was lost.
+    /// Sends a round of a call, and retries where that is safe. Sets `is_delivery_unknown` unless the server certainly did
+    /// not execute the round.
     pub(crate) async fn request_round(
         &self,
         plan: &RequestPlan<'_>,
@@ -84,7 +84,8 @@ impl ClientInner {
                 let start = Instant::now();
                 let error = match self.exchange(plan).await {
                     Ok(response) => {
-                        // An error response says nothing about earlier attempts.
+                        // A result means that the round was executed. An error means that this attempt was not, but says
+                        // nothing about earlier ones.
                         *is_delivery_unknown = was_unknown || response.outcome.is_ok();
                         return response.outcome.map_err(ErrorKind::Rpc);
                     }
@@ -178,7 +179,7 @@ impl ClientInner {
             }
         };
         guard.id = None;
-        join_unanswered(response, unanswered)
+        or_unanswered_error(response, unanswered)
     }
 
     /// Opens a subscription.
@@ -215,7 +216,8 @@ impl ClientInner {
         self.initialize_again(*restarts).await
     }
 
-    /// Reads the replies to a request up to its response. Requests from the server are rejected.
+    /// Reads the replies to a request up to its response. Of requests from the server, a ping and, if there are roots,
+    /// `roots/list` are answered; others are rejected. Those of a modern server are ignored.
     pub(crate) async fn read_response(
         &self,
         exchange: &mut LinkExchange,

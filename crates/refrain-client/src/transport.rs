@@ -33,13 +33,13 @@ pub(crate) type ReplyTranslator = Arc<dyn Fn(&str) -> String + Send + Sync>;
 #[derive(Clone, Default)]
 pub(crate) struct OutgoingMessage {
     pub(crate) id: Option<u64>,
-    /// The scoped client that sends it.
+    /// The scoped client that sends the message.
     pub(crate) scope: u64,
     /// The timeout for a silent server.
     pub(crate) silence: Duration,
-    /// The budget for the bytes of its response.
+    /// The budget for the bytes of the response.
     pub(crate) budget: Option<ByteBudget>,
-    /// Whether it is a round of a call: legacy servers may ask only during a call.
+    /// Whether the message is a round of a call: legacy servers may ask only during a call.
     pub(crate) is_call: bool,
     /// Whether dropping the request cancels it.
     pub(crate) is_cancellable: bool,

@@ -1,19 +1,20 @@
 //! Tokens: sealed journals, which clients keep between rounds.
 //!
 //! ```text
-//! base64url( version[1] ‖ key id[4] ‖ salt[16] ‖ second[4] ‖ counter[8] ‖ ciphertext ‖ tag[16] )
+//! base64url( version[1] ‖ key id[4] ‖ salt[16] ‖ issue time in seconds[4] ‖ counter[8] ‖ ciphertext ‖ tag[16] )
 //! ```
 //!
 //! The cipher is AES-256-GCM-SIV. Its key is derived by HKDF from the ring's key and a random salt of the instance; the
-//! nonce is the second of issue and a counter, so a fleet does not exhaust its nonces. Two clones of a virtual machine may
-//! repeat a nonce: with this cipher that reveals only whether two tokens are equal. The binding is authenticated. The
-//! header selects key and nonce, so a token with a modified header does not open.
+//! nonce is the issue time and a counter, so a fleet does not exhaust its nonces. Two clones of a virtual machine may
+//! repeat a nonce: with this cipher that reveals only whether two tokens are equal. The call that the token belongs to (its
+//! [`Binding`]) is authenticated as additional data, but is not in the token. The header selects key and nonce, so a token
+//! with a modified header does not open.
 //!
 //! The token of a live call has the same format and another version. Its binding starts with a byte that no other binding
 //! starts with, so that one kind of token cannot be opened as the other.
 //!
-//! Invariants: exactly one key, selected by its id, is tried for a token. The reason of a failure is only logged, see
-//! [`OpenError`].
+//! Invariants: exactly one key, selected by its id, is tried for a token. The reason of a failure ([`OpenError`]) goes
+//! only to logs and metrics: the client does not see it.
 
 mod binding;
 mod keyring;
@@ -43,7 +44,7 @@ use strum::{Display, IntoStaticStr, VariantArray};
 
 /// Up to this size, a token is encrypted and decrypted in a buffer on the stack.
 const STACK_BUFFER: usize = 1024;
-/// The first byte of the binding of stored data, with every cipher.
+/// The first byte of the binding of stored data. The same for both ciphers, unlike the version.
 const AT_REST_BINDING: u8 = 129;
 const SALT_LEN: usize = 16;
 /// Version, key id, salt and nonce.
@@ -234,7 +235,7 @@ impl SealingKey {
         FlowId::from_digest(tag.as_ref())
     }
 
-    /// The second and the next count.
+    /// The next nonce: the time in seconds, then the next value of the counter.
     fn next_nonce(&self, now: u64) -> [u8; NONCE_LEN] {
         let mut nonce = [0; NONCE_LEN];
         nonce[..4].copy_from_slice(&(now as u32).to_be_bytes());
@@ -357,7 +358,7 @@ impl Sealer {
         Ok(sealed)
     }
 
-    /// Returns the current sealing key and the header of its next token.
+    /// Returns the current sealing key and the header of the next sealed data.
     fn header(&self, format: SealFormat, now: u64) -> (Arc<SealingKey>, [u8; HEADER_LEN]) {
         let sealing = self.sealing_key(now);
         let mut header = [0; HEADER_LEN];
@@ -494,7 +495,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Returns the key of a token, and whether it was cached.
+    /// Returns the key of sealed data, and whether it was cached.
     fn key_for(&self, params: &KeyParams) -> Result<(Arc<LessSafeKey>, bool), OpenError> {
         let keys = self.keys.read();
         if keys.sealing.params == *params {

@@ -21,7 +21,7 @@ pub(crate) struct Evidence {
     /// Sorted by start time.
     pub(crate) attempts: Vec<AttemptRow>,
     pub(crate) effects: Vec<EffectRow>,
-    /// The records of the workers, by run.
+    /// The records of the workers, by process.
     pub(crate) records: Vec<Vec<RecordEvent>>,
     pub(crate) disruptions: Disruptions,
     /// The lease in microseconds.
@@ -172,26 +172,29 @@ impl<'a> Checker<'a> {
         // For small clock adjustments.
         let tolerance = self.evidence.lease / 20;
         for (lease, previous) in &history.leases {
-            let (LeaseId { task, fence }, run) = (lease, previous.run);
+            let (LeaseId { task, fence }, process) = (lease, previous.process);
             let Some((next, successor)) = history.next(lease) else {
                 continue;
             };
-            let holder = format!("run {} had it under fence {}", successor.run, next.fence);
+            let holder = format!(
+                "process {} had it under fence {}",
+                successor.process, next.fence
+            );
             let is_stale = |at: &u64| successor.acquired < *at;
             if previous.write_times.iter().any(is_stale) {
                 self.fault(format!(
-                    "task {task}: run {run} wrote under fence {fence} when {holder}"
+                    "task {task}: process {process} wrote under fence {fence} when {holder}"
                 ));
             }
             if successor.acquired < previous.renewed {
                 self.fault(format!(
-                    "task {task}: run {run} held fence {fence} for longer when {holder}"
+                    "task {task}: process {process} held fence {fence} for longer when {holder}"
                 ));
             }
             let is_missing = |effect: &&Effect| !successor.first_journal.contains(effect);
             for effect in previous.last_journal.iter().filter(is_missing) {
                 self.fault(format!(
-                    "{effect} was journaled by run {run} under fence {fence}, but was missing when {holder}"
+                    "{effect} was journaled by process {process} under fence {fence}, but was missing when {holder}"
                 ));
             }
             if previous.released.is_some() || previous.maybe_released.is_some() {
@@ -200,9 +203,9 @@ impl<'a> Checker<'a> {
             self.findings.takeovers += 1;
             let expiry = previous.renewed + self.evidence.lease;
             if successor.acquired + tolerance < expiry {
-                let (successor, early) = (successor.run, (expiry - successor.acquired) / 1000);
+                let (successor, early) = (successor.process, (expiry - successor.acquired) / 1000);
                 self.fault(format!(
-                    "task {task}: run {successor} took it {early} ms before the lease of run {run} expired"
+                    "task {task}: process {successor} took it {early} ms before the lease of process {process} expired"
                 ));
             }
         }
@@ -218,13 +221,15 @@ impl<'a> Checker<'a> {
         let mut keys: HashMap<&str, Effect> = HashMap::new();
         let (evidence, history) = (self.evidence, self.history);
         for row in &evidence.attempts {
-            let (effect, run) = (row.effect, row.run);
+            let (effect, process) = (row.effect, row.process);
             if *keys.entry(&row.idempotency_key).or_insert(effect) != effect {
                 self.fault(format!("{effect} has the idempotency key of another step"));
             }
-            match history.turns.get(&(run, row.turn)) {
+            match history.starts.get(&(process, row.start)) {
                 Some(lease) => all.entry(effect).or_default().push(Attempt { row, lease }),
-                None => self.fault(format!("{effect} was tried by run {run} without a lease")),
+                None => self.fault(format!(
+                    "{effect} was tried by process {process} without a lease"
+                )),
             }
         }
         for attempts in all.values_mut() {
@@ -251,10 +256,10 @@ impl<'a> Checker<'a> {
             match self.explain(first, previous) {
                 Some(count) => *count += 1,
                 None => self.fault(format!(
-                    "{effect} was tried by run {} under fence {fence} and again by run {} under fence {}, \
+                    "{effect} was tried by process {} under fence {fence} and again by process {} under fence {}, \
                      but the first released the task ({:?}) without asking for a retry",
-                    first.row.run,
-                    second.row.run,
+                    first.row.process,
+                    second.row.process,
                     second.lease.fence,
                     previous.released.or(previous.maybe_released)
                 )),
@@ -264,13 +269,13 @@ impl<'a> Checker<'a> {
 
     /// The count of second attempts with the cause of the one after `first`. `None` if it has no explanation.
     fn explain(&mut self, first: &Attempt<'a>, previous: &LeaseHistory) -> Option<&mut u64> {
-        let run = first.row.run;
+        let process = first.row.process;
         let acquired = self.history.next(first.lease);
         let acquired = acquired.map_or(u64::MAX, |(_, successor)| successor.acquired);
         let while_held = |from: u64, to: u64| from <= acquired && to >= previous.renewed;
         let disruptions = &self.evidence.disruptions;
-        let killed = |kill: &WorkerKill| kill.run == run && kill.at <= acquired;
-        let stopped = |stop: &WorkerStop| stop.run == run && while_held(stop.from, stop.to);
+        let killed = |kill: &WorkerKill| kill.process == process && kill.at <= acquired;
+        let stopped = |stop: &WorkerStop| stop.process == process && while_held(stop.from, stop.to);
         let restarted = |(from, to): &(u64, u64)| while_held(*from, *to);
         let causes = &mut self.findings.second_attempts;
         Some(match previous.released {
@@ -290,14 +295,15 @@ impl<'a> Checker<'a> {
             return;
         };
         for Attempt { row, lease } in attempts {
-            let (run, fence) = (row.run, lease.fence);
+            let (process, fence) = (row.process, lease.fence);
             if fence > journaled.fence {
                 self.fault(format!(
-                    "{effect} was tried by run {run} under fence {fence}, but was in the journal since fence {}",
+                    "{effect} was tried by process {process} under fence {fence}, but was in the journal since fence {}",
                     journaled.fence
                 ));
             } else if row.at > journaled.at {
-                let fault = format!("{effect} was tried by run {run} when it was in the journal");
+                let fault =
+                    format!("{effect} was tried by process {process} when it was in the journal");
                 self.late.entry(row.id).or_insert((row, fault));
             }
         }
@@ -318,14 +324,14 @@ impl<'a> Checker<'a> {
             let journaled = self.history.journaled.get(first);
             if journaled.is_none_or(|journaled| journaled.at > begun.at) {
                 self.fault(format!(
-                    "{first} was not in the journal yet when run {} tried {}",
-                    begun.run, begun.effect
+                    "{first} was not in the journal yet when process {} tried {}",
+                    begun.process, begun.effect
                 ));
             }
             for Attempt { row, .. } in attempts.get(first).into_iter().flatten() {
                 if row.at > begun.at {
-                    let (run, later) = (row.run, begun.effect);
-                    let fault = format!("{first} was tried by run {run} after {later} was");
+                    let (process, later) = (row.process, begun.effect);
+                    let fault = format!("{first} was tried by process {process} after {later} was");
                     self.late.entry(row.id).or_insert((row, fault));
                 }
             }
@@ -339,10 +345,13 @@ impl<'a> Checker<'a> {
         for (row, fault) in std::mem::take(&mut self.late).into_values() {
             let stops = self.evidence.disruptions.stops.iter();
             let stop = stops
-                .filter(|stop| stop.run == row.run && stop.from <= row.at)
+                .filter(|stop| stop.process == row.process && stop.from <= row.at)
                 .max_by_key(|stop| stop.from);
             let allowed = stop.is_some_and(|stop| {
-                *affected.entry((stop.run, stop.from)).or_insert(row.turn) == row.turn
+                *affected
+                    .entry((stop.process, stop.from))
+                    .or_insert(row.start)
+                    == row.start
             });
             match allowed {
                 true => self.findings.interrupted_attempts += 1,

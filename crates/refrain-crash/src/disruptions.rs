@@ -21,7 +21,7 @@ const KILL_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_CUTS: u64 = 6;
 
 impl CrashRun {
-    /// Disrupts the run until dropped.
+    /// Disrupts the run until this future is dropped.
     pub(crate) async fn disrupt(&self) -> Result<Infallible, CrashError> {
         let mut random = random_stream(self.seed, RANDOM_STREAM);
         let (mut kill_all, mut restart) = (true, self.cluster.is_some());

@@ -29,14 +29,14 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkerKill {
-    pub(crate) run: u32,
+    pub(crate) process: u32,
     /// The time just before the kill.
     pub(crate) at: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkerStop {
-    pub(crate) run: u32,
+    pub(crate) process: u32,
     /// The time just before the stop.
     pub(crate) from: u64,
     /// The time just after it continued.
@@ -83,7 +83,7 @@ pub(crate) struct WorkerFleet {
     addresses: [WorkerAddresses; WORKERS],
     workers: Mutex<Vec<WorkerProcess>>,
     pub(crate) disruptions: Mutex<Disruptions>,
-    runs: AtomicU32,
+    processes: AtomicU32,
     next: AtomicUsize,
 }
 
@@ -109,7 +109,8 @@ impl WorkerAddresses {
 
 #[derive(Debug)]
 struct WorkerProcess {
-    run: u32,
+    /// The number of this process among all workers of the run.
+    process: u32,
     child: Child,
 }
 
@@ -125,7 +126,7 @@ impl WorkerFleet {
             addresses: addresses.map_err(|_| "wrong number of addresses")?,
             workers: Mutex::default(),
             disruptions: Mutex::default(),
-            runs: AtomicU32::new(0),
+            processes: AtomicU32::new(0),
             next: AtomicUsize::new(0),
         };
         for index in 0..WORKERS {
@@ -136,15 +137,15 @@ impl WorkerFleet {
     }
 
     fn start_one(&self, index: usize) -> Result<WorkerProcess, CrashError> {
-        let run = self.runs.fetch_add(1, Ordering::Relaxed);
+        let process = self.processes.fetch_add(1, Ordering::Relaxed);
         let options = &self.options;
-        let log = File::create(log_path(&options.dir, run))?;
+        let log = File::create(log_path(&options.dir, process))?;
         let WorkerAddresses { endpoint, metrics } = self.addresses[index];
         let child = Command::new(&self.program)
             .arg("worker")
             .arg("--dir")
             .arg(&options.dir)
-            .args(["--run", &run.to_string()])
+            .args(["--process", &process.to_string()])
             .args(["--seed", &options.seed.to_string()])
             .args(["--listen", &endpoint.to_string()])
             .args(["--metrics", &metrics.to_string()])
@@ -158,7 +159,7 @@ impl WorkerFleet {
             .kill_on_drop(true)
             .spawn();
         let child = child.map_err(failed("start a worker"))?;
-        Ok(WorkerProcess { run, child })
+        Ok(WorkerProcess { process, child })
     }
 
     pub(crate) fn addresses(&self) -> &[WorkerAddresses; WORKERS] {
@@ -166,8 +167,8 @@ impl WorkerFleet {
     }
 
     /// The number of processes started so far.
-    pub(crate) fn runs(&self) -> u32 {
-        self.runs.load(Ordering::Relaxed)
+    pub(crate) fn started_processes(&self) -> u32 {
+        self.processes.load(Ordering::Relaxed)
     }
 
     /// Sends a request to the next worker. `None` if it ended or did not reply in time.
@@ -183,9 +184,9 @@ impl WorkerFleet {
         let mut workers = self.workers.lock();
         let worker = &mut workers[index];
         worker.must_run(&self.options.dir)?;
-        let (run, time) = (worker.run, micros());
+        let (process, time) = (worker.process, micros());
         worker.child.start_kill().map_err(failed("kill a worker"))?;
-        let kill = WorkerKill { run, at: time };
+        let kill = WorkerKill { process, at: time };
         self.disruptions.lock().kills.push(kill);
         // Tokio reaps the killed process in the background.
         *worker = self.start_one(index)?;
@@ -193,38 +194,42 @@ impl WorkerFleet {
     }
 
     pub(crate) async fn stop(&self, index: usize, time: Duration) -> Result<(), CrashError> {
-        let Some((run, pid)) = self.pid(index)? else {
+        let Some((process, pid)) = self.pid(index)? else {
             return Ok(());
         };
         let (from, to) = (micros(), u64::MAX);
         self.disruptions
             .lock()
             .stops
-            .push(WorkerStop { run, from, to });
+            .push(WorkerStop { process, from, to });
         signal(pid, Signal::STOP)?;
         tokio::time::sleep(time).await;
         // It may have been killed meanwhile.
-        if let Some((current_run, pid)) = self.pid(index)?
-            && current_run == run
+        if let Some((current_process, pid)) = self.pid(index)?
+            && current_process == process
         {
             signal(pid, Signal::CONT)?;
         }
         let to = micros();
         let mut disruptions = self.disruptions.lock();
-        if let Some(stop) = disruptions.stops.iter_mut().rfind(|stop| stop.run == run) {
+        if let Some(stop) = disruptions
+            .stops
+            .iter_mut()
+            .rfind(|stop| stop.process == process)
+        {
             stop.to = to;
         }
         Ok(())
     }
 
-    /// The run and the process id of a worker; `None` if it has just ended.
+    /// The number and the process id of a worker; `None` if it has just ended.
     pub(crate) fn pid(&self, index: usize) -> Result<Option<(u32, Pid)>, CrashError> {
         let mut workers = self.workers.lock();
         let worker = &mut workers[index];
         worker.must_run(&self.options.dir)?;
         // `id` exists only until the child has been waited for, so the id is not reused.
         let id = worker.child.id().and_then(|id| i32::try_from(id).ok());
-        Ok(id.and_then(Pid::from_raw).map(|pid| (worker.run, pid)))
+        Ok(id.and_then(Pid::from_raw).map(|pid| (worker.process, pid)))
     }
 
     /// Fails if a worker has exited by itself.
@@ -246,20 +251,20 @@ impl WorkerFleet {
 
 impl WorkerProcess {
     fn must_run(&mut self, dir: &Path) -> Result<(), CrashError> {
-        let run = self.run;
+        let process = self.process;
         let Some(status) = self.child.try_wait()? else {
             return Ok(());
         };
-        let log = std::fs::read_to_string(log_path(dir, run)).unwrap_or_default();
+        let log = std::fs::read_to_string(log_path(dir, process)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n");
-        let ended = format!("the worker of run {run} ended by itself ({status})");
+        let ended = format!("the worker process {process} ended by itself ({status})");
         Err(format!("{ended}; its last lines:\n{tail}").into())
     }
 }
 
-fn log_path(dir: &Path, run: u32) -> PathBuf {
-    dir.join(format!("run-{run}.log"))
+fn log_path(dir: &Path, process: u32) -> PathBuf {
+    dir.join(format!("process-{process}.log"))
 }
 
 fn signal(pid: Pid, signal: Signal) -> Result<(), CrashError> {

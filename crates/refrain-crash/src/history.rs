@@ -7,7 +7,7 @@ use std::ops::Bound;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseHistory {
-    pub(crate) run: u32,
+    pub(crate) process: u32,
     /// The time of the claim.
     pub(crate) acquired: u64,
     /// The time of the last successful claim or extension, from which the lease counts.
@@ -35,40 +35,40 @@ pub(crate) struct Journaled {
 pub(crate) struct History {
     pub(crate) leases: BTreeMap<LeaseId, LeaseHistory>,
     pub(crate) journaled: HashMap<Effect, Journaled>,
-    /// The lease under which each turn of a handler ran, by run and turn.
-    pub(crate) turns: HashMap<(u32, u64), LeaseId>,
+    /// The lease of each start of a task's handler, by process and by the number of the start in that process.
+    pub(crate) starts: HashMap<(u32, u64), LeaseId>,
     /// Contradictions between the records.
     pub(crate) faults: Vec<String>,
 }
 
 impl History {
-    /// Reads one record per run. `ids` maps task numbers to task ids.
+    /// Reads one record per process. `ids` maps task numbers to task ids.
     pub(crate) fn new(records: &[Vec<RecordEvent>], ids: &HashMap<u32, &str>) -> Self {
         let mut history = Self::default();
-        for (run, record) in (0..).zip(records) {
+        for (process, record) in (0..).zip(records) {
             let mut latest: HashMap<&str, &LeaseId> = HashMap::new();
             for event in record {
                 if let RecordEvent::Acquired { lease, .. } = event {
                     latest.insert(&lease.task, lease);
                 }
-                if let RecordEvent::Turn { number, turn } = event {
+                if let RecordEvent::Started { number, start } = event {
                     match ids.get(number).and_then(|id| latest.get(id)) {
                         Some(lease) => {
-                            history.turns.insert((run, *turn), (*lease).clone());
+                            history.starts.insert((process, *start), (*lease).clone());
                         }
                         None => history.faults.push(format!(
-                            "run {run} ran the handler of task {number} without a lease"
+                            "process {process} ran the handler of task {number} without a lease"
                         )),
                     }
                 }
-                history.add(run, event);
+                history.add(process, event);
             }
         }
         history
     }
 
-    /// Adds an event other than a turn.
-    fn add(&mut self, run: u32, event: &RecordEvent) {
+    /// Adds an event other than a start.
+    fn add(&mut self, process: u32, event: &RecordEvent) {
         match event {
             RecordEvent::Acquired {
                 lease,
@@ -79,7 +79,7 @@ impl History {
                 // The journal was written under an earlier fence.
                 self.add_journal(lease.fence.saturating_sub(1), *finished, journal);
                 let entry = LeaseHistory {
-                    run,
+                    process,
                     acquired: *finished,
                     renewed: *started,
                     released: None,
@@ -89,9 +89,9 @@ impl History {
                     write_times: Vec::new(),
                 };
                 if let Some(other) = self.leases.insert(lease.clone(), entry) {
-                    let (LeaseId { task, fence }, other) = (lease, other.run);
+                    let (LeaseId { task, fence }, other) = (lease, other.process);
                     self.faults.push(format!(
-                        "task {task}: fence {fence} was assigned to run {other} and to run {run}"
+                        "task {task}: fence {fence} was assigned to process {other} and to process {process}"
                     ));
                 }
             }
@@ -110,30 +110,35 @@ impl History {
                 journal,
             } => {
                 self.add_journal(lease.fence, *finished, journal);
-                self.add_write(run, lease, *next, *started, journal);
+                self.add_write(process, lease, *next, *started, journal);
             }
             RecordEvent::Releasing { lease, next } => {
                 if let Some(entry) = self.leases.get_mut(lease) {
                     entry.maybe_released = Some(*next);
                 }
             }
-            RecordEvent::NotWritten { .. } | RecordEvent::Turn { .. } | RecordEvent::Attempt(_) => {
-            }
+            RecordEvent::NotWritten { .. }
+            | RecordEvent::Started { .. }
+            | RecordEvent::Attempt(_) => {}
         }
     }
 
     fn add_write(
         &mut self,
-        run: u32,
+        process: u32,
         lease: &LeaseId,
         next: NextState,
         started: u64,
         journal: &[Effect],
     ) {
-        let Some(entry) = self.leases.get_mut(lease).filter(|entry| entry.run == run) else {
+        let Some(entry) = self
+            .leases
+            .get_mut(lease)
+            .filter(|entry| entry.process == process)
+        else {
             let LeaseId { task, fence } = lease;
             self.faults.push(format!(
-                "task {task}: run {run} wrote under fence {fence}, without a lease for it"
+                "task {task}: process {process} wrote under fence {fence}, without a lease for it"
             ));
             return;
         };

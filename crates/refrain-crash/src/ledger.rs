@@ -12,13 +12,13 @@ use tempfile::NamedTempFile;
 /// An attempt at an effect, recorded before the effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttemptRow {
-    /// The run of the worker, and the serial number of the attempt in that run.
+    /// The number of the worker process, and the serial number of the attempt in it.
     pub(crate) id: i64,
     pub(crate) effect: Effect,
     pub(crate) idempotency_key: String,
-    pub(crate) run: u32,
-    /// The handler's turn in that run.
-    pub(crate) turn: u64,
+    pub(crate) process: u32,
+    /// The number of the handler's start in that process.
+    pub(crate) start: u64,
     /// The start time.
     pub(crate) at: u64,
 }

@@ -1,4 +1,4 @@
-//! The record of a worker: its leases, its writes and the turns of its handlers.
+//! The record of a worker: its leases, its writes and the starts of its handlers.
 //!
 //! Each line is written before the worker continues, so a killed worker loses no line.
 
@@ -32,7 +32,7 @@ pub(crate) enum RecordEvent {
         leases: Vec<LeaseId>,
         started: u64,
     },
-    /// A lease is about to be released. If the worker dies now, it may have been.
+    /// A lease is about to be released. If the worker dies now, the release may be written or not.
     Releasing {
         lease: LeaseId,
         next: NextState,
@@ -50,9 +50,9 @@ pub(crate) enum RecordEvent {
         lost: bool,
     },
     /// A handler was started from the top.
-    Turn {
+    Started {
         number: u32,
-        turn: u64,
+        start: u64,
     },
     /// An effect is about to be tried.
     Attempt(AttemptRow),
@@ -95,13 +95,13 @@ impl From<&Next> for NextState {
     }
 }
 
-fn path(dir: &Path, run: u32) -> PathBuf {
-    dir.join(format!("run-{run}.jsonl"))
+fn path(dir: &Path, process: u32) -> PathBuf {
+    dir.join(format!("process-{process}.jsonl"))
 }
 
-/// Reads the record of a run, without an incomplete last line.
-pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<RecordEvent>, CrashError> {
-    let path = path(dir, run);
+/// Reads the record of a process, without an incomplete last line.
+pub(crate) fn read(dir: &Path, process: u32) -> Result<Vec<RecordEvent>, CrashError> {
+    let path = path(dir, process);
     let text = match std::fs::read_to_string(&path) {
         // The worker was killed before it started.
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
@@ -116,8 +116,8 @@ pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<RecordEvent>, CrashError>
 pub(crate) struct RecordFile(File);
 
 impl RecordFile {
-    pub(crate) fn create(dir: &Path, run: u32) -> Result<Self, CrashError> {
-        let path = path(dir, run);
+    pub(crate) fn create(dir: &Path, process: u32) -> Result<Self, CrashError> {
+        let path = path(dir, process);
         let file = OpenOptions::new().create(true).append(true).open(&path);
         Ok(Self(file?))
     }

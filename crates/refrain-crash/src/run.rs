@@ -204,8 +204,10 @@ impl CrashRun {
         dir: &Path,
     ) -> Result<Evidence, CrashError> {
         self.add_stuck(&mut ended).await;
-        let runs = 0..self.fleet.runs();
-        let records: Result<Vec<_>, CrashError> = runs.map(|run| record::read(dir, run)).collect();
+        let processes = 0..self.fleet.started_processes();
+        let records: Result<Vec<_>, CrashError> = processes
+            .map(|process| record::read(dir, process))
+            .collect();
         let records = records?;
         let attempts = records.iter().flatten().filter_map(|event| match event {
             RecordEvent::Attempt(attempt) => Some(attempt.clone()),

@@ -196,7 +196,7 @@ impl Soak {
         std::future::pending().await
     }
 
-    /// Samples the first instance until dropped. Prints progress if standard error is a terminal.
+    /// Samples the first instance until this future is dropped. Prints progress if standard error is a terminal.
     async fn monitor(&self, monitor: &Monitor, begun: Instant) -> Result<Infallible, CrashError> {
         let mut printed = begun;
         loop {

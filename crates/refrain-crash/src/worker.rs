@@ -51,7 +51,7 @@ pub(crate) struct WorkerOptions {
     dir: PathBuf,
     /// The number of this process among all workers.
     #[arg(long)]
-    run: u32,
+    process: u32,
     /// The seed of the run.
     #[arg(long)]
     seed: u64,
@@ -73,8 +73,9 @@ pub(crate) struct WorkerOptions {
 struct ToolState {
     ledger: EffectLedger,
     record: Arc<RecordFile>,
-    run: u32,
-    turns: AtomicU64,
+    process: u32,
+    /// The number of times that `errand` was started in this process.
+    starts: AtomicU64,
     attempts: AtomicU32,
     random: Mutex<Rng>,
 }
@@ -109,25 +110,30 @@ fn limits() -> ServerLimits {
     }
 }
 
-/// Serves until standard input closes.
+/// Serves until standard input closes or gets a byte, or a server fails.
 pub(crate) async fn work(worker: WorkerOptions) -> Result<(), CrashError> {
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(false)
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
         .init();
-    let WorkerOptions { dir, run, seed, .. } = worker;
+    let WorkerOptions {
+        dir, process, seed, ..
+    } = worker;
     let is_temporary =
         |error: &OpenStoreError| matches!(error, OpenStoreError::Store(StoreError::Unavailable(_)));
     let store = retry(is_temporary, || refrain::store::open(&worker.store)).await?;
-    let record = Arc::new(RecordFile::create(&dir, run)?);
+    let record = Arc::new(RecordFile::create(&dir, process)?);
     let state = ToolState {
         ledger: EffectLedger::open(&dir)?,
         record: record.clone(),
-        run,
-        turns: AtomicU64::new(0),
+        process,
+        starts: AtomicU64::new(0),
         attempts: AtomicU32::new(0),
-        random: Mutex::new(random_stream(seed, RANDOM_STREAM ^ (u64::from(run) << 32))),
+        random: Mutex::new(random_stream(
+            seed,
+            RANDOM_STREAM ^ (u64::from(process) << 32),
+        )),
     };
     let server = Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
         .keys(worker.keys.parse::<KeyRing>()?)
@@ -181,8 +187,8 @@ pub(crate) struct NumberAnswer {
 /// Runs its plan as a task.
 #[tool(task)]
 async fn errand(cx: Cx, state: State<ToolState>, plan: TaskPlan) -> Result<String> {
-    let turn = state.begin_turn(plan.number);
-    run_plan(&cx, &state, &plan, turn).await
+    let start = state.begin(plan.number);
+    run_plan(&cx, &state, &plan, start).await
 }
 
 /// Runs its plan.
@@ -204,7 +210,7 @@ async fn runtime(_cx: Cx) -> Result<String> {
     Ok(runtime.metrics().num_alive_tasks().to_string())
 }
 
-async fn run_plan(cx: &Cx, state: &ToolState, plan: &TaskPlan, turn: u64) -> Result<String> {
+async fn run_plan(cx: &Cx, state: &ToolState, plan: &TaskPlan, start: u64) -> Result<String> {
     let mut words = Vec::new();
     for (index, part) in plan.numbered() {
         let cx = cx.scope(format!("part-{index}"));
@@ -212,7 +218,7 @@ async fn run_plan(cx: &Cx, state: &ToolState, plan: &TaskPlan, turn: u64) -> Res
             cx: &cx,
             state,
             plan,
-            turn,
+            start,
             part: index,
         };
         words.extend(run.part(part).await?);
@@ -224,7 +230,7 @@ struct PartRun<'a> {
     cx: &'a Cx,
     state: &'a ToolState,
     plan: &'a TaskPlan,
-    turn: u64,
+    start: u64,
     part: u8,
 }
 
@@ -278,11 +284,11 @@ impl PartRun<'_> {
 
     async fn step(&self, name: &'static str, step: u8, flaky: u8) -> Result<String> {
         let effect = self.plan.effect(self.part, step);
-        let work = |key| self.state.attempt(effect, key, self.turn, flaky);
+        let work = |key| self.state.attempt(effect, key, self.start, flaky);
         self.cx.step_with_key(name, work).await
     }
 
-    /// The message identifies the ask to the client.
+    /// Asks for a number. The message identifies the ask to the client.
     async fn ask(&self, name: &'static str, ask: u8) -> Result<String> {
         let message = self.plan.effect(self.part, ask).to_string();
         let number: NumberAnswer = self.cx.elicit(name, message).await?;
@@ -296,10 +302,11 @@ impl PartRun<'_> {
 }
 
 impl ToolState {
-    fn begin_turn(&self, number: u32) -> u64 {
-        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
-        self.record.write(&RecordEvent::Turn { number, turn });
-        turn
+    /// Records the start of the handler of this task, and returns its number in this process.
+    fn begin(&self, number: u32) -> u64 {
+        let start = self.starts.fetch_add(1, Ordering::Relaxed);
+        self.record.write(&RecordEvent::Started { number, start });
+        start
     }
 
     async fn pause(&self) {
@@ -312,17 +319,17 @@ impl ToolState {
         &self,
         effect: Effect,
         idempotency_key: String,
-        turn: u64,
+        start: u64,
         flaky: u8,
     ) -> Result<String> {
         let at = micros();
         let serial = self.attempts.fetch_add(1, Ordering::Relaxed);
         let attempt = AttemptRow {
-            id: (i64::from(self.run) << 32) | i64::from(serial),
+            id: (i64::from(self.process) << 32) | i64::from(serial),
             effect,
             idempotency_key,
-            run: self.run,
-            turn,
+            process: self.process,
+            start,
             at,
         };
         self.record.write(&RecordEvent::Attempt(attempt.clone()));

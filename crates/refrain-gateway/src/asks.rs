@@ -15,7 +15,7 @@ use refrain::runtime::wire::{Root, SamplingAnswer};
 use refrain::{Answer, AskError, Cx};
 use std::sync::Arc;
 
-/// Asks a caller for a backend.
+/// Forwards the asks of one call's backend to the caller.
 #[derive(Clone)]
 pub(crate) struct AskForwarder {
     cx: Cx,

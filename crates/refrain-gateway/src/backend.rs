@@ -29,7 +29,7 @@ const MAX_ROOTS_CHECKS: u32 = 60;
 /// Lines of a backend's standard error that are logged in ten seconds.
 const STDERR_LINES: u32 = 1000;
 const ROOTS_LIST: &str = "\"roots/list\"";
-/// The secrets of the gateway, which no program inherits.
+/// The variables with the gateway's own secrets, which no backend process inherits.
 const SECRET_VARIABLES: [&str; 7] = [
     "REFRAIN_KEYS",
     "REFRAIN_STORE",
@@ -39,7 +39,7 @@ const SECRET_VARIABLES: [&str; 7] = [
     "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
     "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
 ];
-/// The variables that a program gets from the gateway if it does not inherit all.
+/// The variables that a backend process gets from the gateway without `inherit_env`.
 const BASE_VARIABLES: [&str; 16] = [
     "HOME",
     "LANG",
@@ -199,7 +199,7 @@ async fn wait_for_roots_ask(asked: &AtomicBool) {
     }
 }
 
-/// Declares the asks that a caller can answer. Each call brings its own handlers; these ones refuse.
+/// Declares the asks that a caller can answer. Each call replaces the handlers declared here, which reject all asks.
 fn declare(mut builder: ClientBuilder, support: AskSupport) -> ClientBuilder {
     fn refuse<T>() -> Ready<Result<T, HandlerError>> {
         let why = "this request belongs to no call, so no client can answer it";
@@ -386,7 +386,7 @@ impl Connector {
             builder = builder.allow_unassociated_asks();
         }
         if spec.sessions == Sessions::None {
-            // Such a connection is closed after an abandoned call.
+            // A connection without state is closed after an abandoned call, so its asks need no answer.
             builder = builder.leave_dropped_asks();
         }
         if support.roots {

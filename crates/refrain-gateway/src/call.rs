@@ -24,14 +24,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// When a caller may repeat a call that got no connection.
+/// The time after which a caller may repeat a call that got no connection.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// A tool, prompt or resource of a backend.
 pub(crate) struct ProxiedTarget {
     pub(crate) backend: Arc<Backend>,
     pub(crate) kind: CallKind,
-    /// Its name or URI at the backend.
+    /// The name or URI at the backend.
     pub(crate) name: String,
     /// Whether a call may run again after its response was lost.
     pub(crate) is_repeatable: bool,
@@ -191,8 +191,8 @@ fn into_members(backend: &Backend, result: Value) -> Result<Map<String, Value>> 
     }
 }
 
-/// The error of a call for the caller: the backend's own error unchanged, any other with the name of the backend. Details
-/// such as its command line and its output may be secret, so they are only logged.
+/// The error of a call for the caller: the backend's own error unchanged, any other with the name of the backend. The
+/// command line and the output of the backend may be secret, so they are only logged.
 fn call_error(backend: &Backend, error: &client::Error) -> Error {
     let name = &backend.spec.name;
     let why = match &error.kind {

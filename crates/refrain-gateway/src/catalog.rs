@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest time of a call that is not silent.
+/// The round time of proxied tools. The silence limit of the backend ends a silent call earlier.
 const ROUND_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// The lists of a backend, as it sent them.
@@ -30,8 +30,8 @@ pub(crate) struct BackendLists {
     pub(crate) prompts: Vec<AsSent<PromptInfo>>,
     pub(crate) resources: Vec<AsSent<ResourceInfo>>,
     pub(crate) templates: Vec<AsSent<ResourceTemplateInfo>>,
-    /// Whether it completes arguments.
-    completes: bool,
+    /// Whether the backend completes arguments.
+    can_complete: bool,
 }
 
 /// A list, or an empty one if the server answers with an error. Some servers declare lists that they do not have.
@@ -88,7 +88,7 @@ impl BackendLists {
         let declared = &client.server().capabilities;
         let has = |name: &str| declared.contains_key(name);
         let mut listing = Self {
-            completes: has("completions"),
+            can_complete: has("completions"),
             ..Self::default()
         };
         if has("tools") {
@@ -155,7 +155,7 @@ impl BackendLists {
         }
         let prompts = self.prompts.iter();
         for info in prompts.filter(|prompt| is_offered(spec, &prompt.name)) {
-            let prompt = prompt(backend, info, self.completes);
+            let prompt = prompt(backend, info, self.can_complete);
             names.prompts.insert(prompt.info().name.clone());
             changes = changes.prompt(prompt);
         }
@@ -167,7 +167,7 @@ impl BackendLists {
         for info in &self.templates {
             if is_offered(spec, &info.uri_template) {
                 names.templates.insert(info.uri_template.clone());
-                changes = changes.resource_template(template(backend, info, self.completes));
+                changes = changes.resource_template(template(backend, info, self.can_complete));
             }
         }
         (changes.skip_invalid(), names)
@@ -317,7 +317,6 @@ fn tool(
     if let Some(after) = tool_task_after(spec, rules) {
         tool = tool.task_after(after);
     }
-    // The silence limit of the backend ends a call earlier.
     tool = tool.round_time(ROUND_TIME).scopes(&rules.scopes);
     Ok(match home {
         ToolHome::Replay => tool.single_use(),
@@ -360,7 +359,7 @@ fn tool_home(spec: &BackendSpec, rules: &ToolTable, info: &ToolInfo) -> ToolHome
     }
 }
 
-fn prompt(backend: &Arc<Backend>, sent: &AsSent<PromptInfo>, completes: bool) -> Prompt {
+fn prompt(backend: &Arc<Backend>, sent: &AsSent<PromptInfo>, can_complete: bool) -> Prompt {
     let name = format!("{}{}", backend.spec.prefix, sent.name);
     let target = repeatable_target(backend, CallKind::Prompt, &sent.name);
     let handler = {
@@ -374,7 +373,7 @@ fn prompt(backend: &Arc<Backend>, sent: &AsSent<PromptInfo>, completes: bool) ->
     if backend.spec.sessions == Sessions::Caller {
         prompt = prompt.pin_to_caller();
     }
-    if completes {
+    if can_complete {
         for argument in &sent.arguments {
             prompt = prompt.complete(&argument.name, completer(&target, &argument.name));
         }
@@ -410,7 +409,7 @@ fn resource(backend: &Arc<Backend>, sent: &AsSent<ResourceInfo>) -> Resource {
 fn template(
     backend: &Arc<Backend>,
     sent: &AsSent<ResourceTemplateInfo>,
-    completes: bool,
+    can_complete: bool,
 ) -> ResourceTemplate {
     let target = repeatable_target(backend, CallKind::Resource, &sent.uri_template);
     let handler = {
@@ -431,7 +430,7 @@ fn template(
     if backend.spec.sessions == Sessions::Caller {
         template = template.pin_to_caller();
     }
-    if completes {
+    if can_complete {
         for variable in template.variables() {
             template = template.complete(&variable, completer(&target, &variable));
         }

@@ -54,7 +54,7 @@ pub struct GatewayConfig {
 pub struct GatewayTable {
     /// The number of backend processes and sessions.
     pub connections: usize,
-    /// The number of them for one caller.
+    /// The number of backend processes and sessions of one caller.
     pub connections_each: usize,
     /// Whether the tools of a backend that is down are listed.
     pub unavailable: Unavailable,
@@ -77,9 +77,9 @@ impl Default for GatewayTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unavailable {
-    /// They stay in the list, and calling them fails.
+    /// The tools stay in the list, and calling them fails.
     List,
-    /// They are removed from the list until the backend is back.
+    /// The tools are removed from the list until the backend is back.
     Hide,
 }
 
@@ -112,7 +112,7 @@ pub enum Sessions {
 pub struct BackendTable {
     /// The program to start and its arguments.
     pub command: Vec<String>,
-    /// The URL to connect to instead.
+    /// The URL of the server, instead of `command`.
     pub url: Option<Url>,
     /// The revision to speak with the backend. `None`: the newest that it supports.
     pub revision: Option<String>,
@@ -134,7 +134,7 @@ pub struct BackendTable {
     pub prefix: String,
     /// Names of the tools, prompts and resources to offer, with `*` for any text. Empty: all.
     pub allow: Vec<String>,
-    /// Names of those not to offer.
+    /// Names of the tools, prompts and resources not to offer.
     pub deny: Vec<String>,
     /// The home of tools without a rule.
     pub home: ToolHome,
@@ -213,7 +213,7 @@ pub struct OAuthTable {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolTable {
-    /// The name to offer it under, instead of the prefix and its own name.
+    /// The name to offer the tool under, instead of the prefix and its own name.
     pub name: Option<String>,
     /// The title to offer.
     pub title: Option<String>,
@@ -221,7 +221,7 @@ pub struct ToolTable {
     pub description: Option<String>,
     /// The hints to offer.
     pub annotations: Option<ToolAnnotations>,
-    /// Its home.
+    /// The tool's home.
     pub home: Option<ToolHome>,
     /// After how many seconds a call becomes a task; 0 for never.
     pub task_after_seconds: Option<u64>,

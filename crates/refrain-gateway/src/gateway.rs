@@ -137,8 +137,8 @@ impl Gateway {
         &self.backends
     }
 
-    /// Starts all backends, lists them, and returns a builder for the server in front of them. Its replay log is in memory;
-    /// gateways of a fleet need a shared one, so that a repeated call reaches its backend once.
+    /// Starts all backends, lists them, and returns a builder for the server in front of them. The server's replay log is in
+    /// memory; gateways of a fleet need a shared replay log, so that a repeated call reaches its backend once.
     ///
     /// With `all_required`, fails if a backend is down. Otherwise such a backend is started again in the background.
     pub async fn connect(&self, all_required: bool) -> Result<ServerBuilder, GatewayError> {
@@ -182,7 +182,7 @@ impl Gateway {
             });
         }
         let builder = named_builder(&started)
-            // The same at all gateways, whether or not the backend was up when they started.
+            // All gateways need the same audience, whether or not the backend was up when they started.
             .audience("refrain-gateway")
             .single_instance()
             .register_metrics(self.metrics.registry())

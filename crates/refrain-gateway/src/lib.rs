@@ -27,7 +27,7 @@
 //! | `gateway`, `service` | the backends of a process, and their entries in its server |
 //! | `backend`, `pool` | connections to one backend |
 //! | `catalog`, `sessions` | the entries that a backend offers; handles of backends with state |
-//! | `call`, `asks` | one call of a backend, and its questions |
+//! | `call`, `asks`, `support` | one call of a backend, its asks, and the kinds of asks that the caller can answer |
 //! | `check`, `metrics` | a report about each backend; its metrics |
 
 mod asks;

@@ -2,8 +2,8 @@
 //!
 //! | state | meaning | next |
 //! | --- | --- | --- |
-//! | connecting | the backend is down or has not been listed | listed, or a pause |
-//! | watching | a connection that serves no calls receives the backend's changes | listed again, or connecting |
+//! | connecting | the backend is down or has not been listed | watching or unwatched; after a failure and a pause, connecting |
+//! | watching | a connection that serves no calls receives the backend's changes | connecting, when the connection has ended |
 //! | unwatched | the backend announces no changes | connecting, when a start or a ping has failed |
 
 use crate::backend::{Backend, BackendStartError, ConnectionPurpose, check_response};
@@ -32,7 +32,7 @@ const MIN_SUBSCRIBE_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_SUBSCRIBED_RESOURCES: usize = 256;
 /// How long the lists of a new connection may change. Some servers add tools when they know the client's capabilities.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
-/// How often such lists are read.
+/// How many times the changing lists of a new connection are read.
 const SETTLE_READS: usize = 5;
 
 /// A connection that lists a backend.

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
-/// The name of an ask in the journal.
+/// The key of an ask in the journal.
 pub(crate) enum AskName {
     /// The handler's own key.
     Key(String),
@@ -21,7 +21,7 @@ pub(crate) enum AskName {
     Numbered(String),
 }
 
-/// Asks the caller under this name.
+/// Asks the caller. `name` is the key of the ask in the journal.
 pub(crate) async fn ask(
     cx: Cx,
     name: AskName,
@@ -57,7 +57,7 @@ pub(crate) async fn ask_all(cx: &Cx, requests: InputRequests) -> Result<InputRes
     Ok(answers.into_iter().collect())
 }
 
-/// A request of a round as a request of a server.
+/// Converts a request of an `InputRequiredResult` to a request of a server to its client.
 pub(crate) fn server_request(request: InputRequest) -> Result<ServerRequest, ErrorData> {
     match request {
         InputRequest::Elicitation(request) => Ok(ServerRequest::ElicitRequest(request)),

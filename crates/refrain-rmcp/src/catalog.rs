@@ -111,7 +111,7 @@ impl RmcpHandler {
         loop {
             let message = tokio::select! {
                 result = &mut running => return result,
-                message = connection.sent.recv() => message,
+                message = connection.from_handler.recv() => message,
             };
             match message {
                 Some(ServerJsonRpcMessage::Request(message)) => {

@@ -1,7 +1,7 @@
-//! The connection of an rmcp handler to one call.
+//! Connections between an rmcp handler and Refrain.
 //!
-//! A handler reaches its client through an rmcp `Peer`. Each call has a connection with its own peer, so a request of a handler
-//! always belongs to a call. The peer of a call is closed when the call ends.
+//! A handler reaches its client through the rmcp `Peer` of a connection. Each call has its own connection, which is closed
+//! when the call ends. Lists and the watch have one without a call, on which requests of the handler are rejected.
 
 use refrain::Cx;
 use refrain::runtime::wire::{Capabilities, Capability};
@@ -18,11 +18,9 @@ use rmcp::transport::Transport;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender, error::SendError};
 
 /// An open connection. It is closed when it is dropped.
-pub(crate) struct Connection<S: Service<RoleServer> = Unused> {
-    /// The messages of the handler to its client.
-    pub(crate) sent: UnboundedReceiver<ServerJsonRpcMessage>,
-    /// The messages of the client.
-    received: UnboundedSender<ClientJsonRpcMessage>,
+pub(crate) struct Connection<S: Service<RoleServer> = NoService> {
+    pub(crate) from_handler: UnboundedReceiver<ServerJsonRpcMessage>,
+    to_handler: UnboundedSender<ClientJsonRpcMessage>,
     running: RunningService<RoleServer, S>,
     capabilities: ClientCapabilities,
 }
@@ -30,22 +28,22 @@ pub(crate) struct Connection<S: Service<RoleServer> = Unused> {
 impl Connection {
     /// Opens a connection for a client with these capabilities. Needs a tokio runtime.
     pub(crate) fn open(capabilities: ClientCapabilities) -> Self {
-        Self::with_service(Unused, capabilities)
+        Self::with_service(NoService, capabilities)
     }
 }
 
 impl<S: Service<RoleServer>> Connection<S> {
-    /// Opens a connection whose notifications the service handles.
+    /// Opens a connection on which the service receives the client's notifications.
     pub(crate) fn with_service(service: S, capabilities: ClientCapabilities) -> Self {
-        let (sender, sent) = mpsc::unbounded_channel();
-        let (received, receiver) = mpsc::unbounded_channel();
+        let (sender, from_handler) = mpsc::unbounded_channel();
+        let (to_handler, receiver) = mpsc::unbounded_channel();
         // rmcp allows requests of a server only to peers of older revisions.
         let client = InitializeRequestParams::new(capabilities.clone(), client())
             .with_protocol_version(ProtocolVersion::V_2025_11_25);
         let transport = ChannelTransport { sender, receiver };
         Self {
-            sent,
-            received,
+            from_handler,
+            to_handler,
             running: serve_directly(service, transport, Some(client)),
             capabilities,
         }
@@ -81,7 +79,7 @@ impl<S: Service<RoleServer>> Connection<S> {
     /// Sends a notification to the service.
     pub(crate) fn notify(&self, notification: ClientNotification) {
         let _ = self
-            .received
+            .to_handler
             .send(ClientJsonRpcMessage::notification(notification));
     }
 
@@ -92,11 +90,11 @@ impl<S: Service<RoleServer>> Connection<S> {
             Err(error) => ClientJsonRpcMessage::error(error, Some(id)),
         };
         // The service runs as long as the connection.
-        let _ = self.received.send(message);
+        let _ = self.to_handler.send(message);
     }
 }
 
-/// The capabilities that a client declared, without those that only Refrain uses.
+/// The client's declared capabilities that rmcp knows: forms, URLs, sampling, sampling with tools, and roots.
 pub(crate) fn capabilities_of(cx: &Cx) -> ClientCapabilities {
     let declared = [
         (Capability::Form, cx.can_elicit()),
@@ -116,10 +114,10 @@ fn client() -> Implementation {
     Implementation::new("refrain-rmcp", env!("CARGO_PKG_VERSION"))
 }
 
-/// The service of connections that receive only answers.
-pub(crate) struct Unused;
+/// A service that does nothing, for connections on which the client only answers requests.
+pub(crate) struct NoService;
 
-impl ServerHandler for Unused {}
+impl ServerHandler for NoService {}
 
 /// A transport of typed messages.
 struct ChannelTransport {

@@ -66,7 +66,7 @@ impl Forwarder {
 
     /// Forwards new messages, and the answers of open asks.
     pub(crate) fn poll(&mut self, task: &mut Context<'_>) {
-        while let Poll::Ready(Some(message)) = self.connection.sent.poll_recv(task) {
+        while let Poll::Ready(Some(message)) = self.connection.from_handler.poll_recv(task) {
             self.forward(message);
         }
         let connection = &self.connection;
@@ -82,7 +82,7 @@ impl Forwarder {
 
     /// Forwards the notifications that the handler sent before it ended.
     pub(crate) fn finish(mut self) {
-        while let Ok(message) = self.connection.sent.try_recv() {
+        while let Ok(message) = self.connection.from_handler.try_recv() {
             if let ServerJsonRpcMessage::Notification(_) = &message {
                 self.forward(message);
             }

@@ -78,7 +78,7 @@ impl RmcpHandler {
         let mut listening = pin!(self.listen(connection.context(), subscribed, begun));
         loop {
             let message = tokio::select! {
-                message = connection.sent.recv() => message,
+                message = connection.from_handler.recv() => message,
                 () = &mut listening => return,
             };
             let Some(server) = server.upgrade() else {

@@ -26,7 +26,7 @@ pub(crate) struct Faults {
     pub(crate) draining: Vec<usize>,
     pub(crate) duplicated: Option<KeepResponse>,
     /// Whether the two deliveries of a duplicated request run at the same time.
-    pub(crate) races: bool,
+    pub(crate) is_concurrent: bool,
     pub(crate) crash: Option<CrashPoint>,
 }
 
@@ -98,13 +98,13 @@ impl<'f> TestCall<'f> {
 
     /// Delivers every request to two instances, one after the other.
     pub fn duplicate_requests(mut self, keep: KeepResponse) -> Self {
-        (self.faults.duplicated, self.faults.races) = (Some(keep), false);
+        (self.faults.duplicated, self.faults.is_concurrent) = (Some(keep), false);
         self
     }
 
     /// Delivers every request to two instances at the same time.
     pub fn race_requests(mut self, keep: KeepResponse) -> Self {
-        (self.faults.duplicated, self.faults.races) = (Some(keep), true);
+        (self.faults.duplicated, self.faults.is_concurrent) = (Some(keep), true);
         self
     }
 

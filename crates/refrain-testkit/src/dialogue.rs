@@ -175,7 +175,7 @@ impl<'f> Dialogue<'f> {
             None => first.await,
             Some(keep) => {
                 let second = self.send(None);
-                let (first, second) = if self.faults.races {
+                let (first, second) = if self.faults.is_concurrent {
                     futures_util::join!(first, second)
                 } else {
                     (first.await, second.await)

@@ -8,7 +8,7 @@
 //! | [`process`], [`tools`] | programs under test, and programs that `scripts/tools` installs |
 //! | [`programs`], [`mcpdo`] | servers and clients that are written with other SDKs, and the Inspector's command line |
 //! | [`legacy`] | a client of the legacy revisions |
-//! | [`fake_server`] | an MCP server whose answers a test chooses |
+//! | [`fake_server`], `http_server` | an MCP server whose responses a test chooses, and its HTTP server |
 //! | [`issuer`], [`oauth`] | access tokens, key sets and an authorization server |
 //! | [`proxy`], [`balancer`] | a proxy with faults, and a round-robin balancer |
 //! | [`certificate`] | self-signed certificates |

@@ -144,7 +144,8 @@ fn parse_json(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// The names of the properties; `None` if the schema allows further properties.
+/// The names of the properties; `None` if the schema says that it allows further properties, or may do so by another keyword.
+/// A schema that is silent counts as closed.
 fn closed_properties(schema: &Value) -> Option<Vec<&str>> {
     /// Keywords that can allow further properties.
     const OPENING_KEYWORDS: [&str; 9] = [

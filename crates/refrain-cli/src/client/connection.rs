@@ -240,7 +240,7 @@ impl ServerConnection {
         };
         output::print_result(asker.kind, &result, self.json)?;
         let checked = self.check_result(&asker, &result).await;
-        checked.map_err(CommandError::without_json)
+        checked.map_err(CommandError::printed_on_stderr_only)
     }
 
     async fn check_result(&self, asker: &Asker, result: &Value) -> Result<Code, CommandError> {

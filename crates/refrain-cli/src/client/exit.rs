@@ -126,7 +126,7 @@ impl CommandError {
     }
 
     /// Marks that the result was already printed, so that the error is not printed as JSON.
-    pub(super) fn without_json(self) -> Self {
+    pub(super) fn printed_on_stderr_only(self) -> Self {
         Self {
             is_json_printed: true,
             ..self

@@ -110,7 +110,7 @@ impl Logins {
         builder.recursive(true).mode(0o700).create(&self.0)
     }
 
-    /// Waits for the lock of a server. It ends with the returned file, also if the process is killed.
+    /// Waits for the lock of a server. Closing the returned file releases the lock, also if the process is killed.
     async fn wait_for_lock(&self, server: &Url) -> io::Result<File> {
         self.create_directory()?;
         let file = File::create(self.lock_file(server))?;

@@ -45,7 +45,8 @@ pub(super) fn print(text: &str) -> Result<(), CommandError> {
     finish_line(out, written)
 }
 
-/// Prints text of the server. On a terminal it is sanitized, in chunks because hidden characters grow.
+/// Prints text of the server. On a terminal it is sanitized, in chunks, because the replacement of a hidden character is
+/// longer than the character, and the whole text could become large.
 fn print_text(text: &str) -> Result<(), CommandError> {
     let mut out = stdout().lock();
     let written = match out.is_terminal() {
@@ -65,7 +66,7 @@ fn print_value(value: &Value) -> Result<(), CommandError> {
     finish_line(printer.out, printer.written)
 }
 
-/// Prints a value as one line of JSON. On a terminal, control characters are written as JSON escapes.
+/// Prints a value as one line of JSON. On a terminal, control and invisible characters are written as JSON escapes.
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
     let text = serde_json::to_string(value).map_err(|error| {
         let message = format!("cannot write the result as JSON: {error}");
@@ -80,7 +81,7 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
     finish_line(out, written)
 }
 
-/// Escapes invisible characters. In JSON they occur only in strings.
+/// Escapes control and invisible characters. In JSON they occur only in strings.
 fn escape_hidden(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
@@ -95,7 +96,7 @@ fn escape_hidden(json: &str) -> String {
     shown
 }
 
-/// Writes the end of a line whose text was written with this result.
+/// Ends the line and flushes. `written` is the outcome of writing its text.
 fn finish_line(mut out: impl Write, written: std::io::Result<()>) -> Result<(), CommandError> {
     let finished = written
         .and_then(|()| writeln!(out))
@@ -104,7 +105,7 @@ fn finish_line(mut out: impl Write, written: std::io::Result<()>) -> Result<(), 
         // The reader may close the pipe early.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             let message = format!("cannot write to standard output: {error}");
-            Err(CommandError::new(Code::Failed, message).without_json())
+            Err(CommandError::new(Code::Failed, message).printed_on_stderr_only())
         }
         _ => Ok(()),
     }
@@ -259,7 +260,7 @@ mod tests {
             {"type": "resource", "resource": {"uri": "file:///b", "text": "b"}},
             {"type": "resource", "resource": {"uri": "file:///c", "blob": "AA=="}},
             {"type": "hologram", "data": 1},
-        ], "structuredContent": {"never": "ignored next to text"}});
+        ], "structuredContent": {"unused": "there is a text"}});
         assert_eq!(
             plain(&tool_blocks(&result)),
             "two\nlines\n\

@@ -1,4 +1,4 @@
-//! Standard error: everything but the result, and the progress bar.
+//! Standard error: messages, log lines and the progress bar. Standard output has only the result.
 
 use super::sanitize::one_line;
 use crate::style::{DIM, WARNING};
@@ -41,7 +41,7 @@ struct Stderr {
 struct ShownTask {
     id: String,
     since: Instant,
-    /// The last line about it.
+    /// The last printed line about the task.
     line: String,
 }
 

@@ -145,7 +145,7 @@ fn print_task(task: &Task, json: bool) -> Result<Code, CommandError> {
     Ok(Code::Success)
 }
 
-/// The kind of call that a result belongs to; a task does not name it.
+/// The kind of call that a result belongs to; a task does not name its kind.
 fn kind(result: &Value) -> CallKind {
     if result.get("messages").is_some() {
         CallKind::Prompt

@@ -38,7 +38,7 @@ impl ProcessGroup {
     /// Waits for the end of the process and of its standard error.
     pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await?;
-        // Its children, if any.
+        // The children of the process, if any.
         self.signal(Signal::KILL);
         self.id = None;
         if let Some(stderr) = self.stderr.take() {

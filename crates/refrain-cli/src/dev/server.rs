@@ -1,4 +1,4 @@
-//! The process of the server.
+//! The server process of `refrain dev`: start, wait for its end, stop.
 
 use super::process_group::{ProcessGroup, print_lines};
 use super::warn;
@@ -15,7 +15,7 @@ use tokio::process::Command;
 
 /// How long a server may take to end before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often a starting server is tried.
+/// The interval of connection attempts to a starting server.
 const TRY_INTERVAL: Duration = Duration::from_millis(20);
 /// The store if the environment names none. A restarted server finds its tasks there.
 const STORE: &str = "sqlite:refrain.db";

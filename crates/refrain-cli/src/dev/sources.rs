@@ -1,4 +1,5 @@
-//! The files whose changes start a build: Rust and TOML files of the crate, and everything that the last build read.
+//! The files whose changes start a build: Rust and TOML files of the crate, and everything that any build so
+//! far read.
 
 use crate::AppError;
 use refrain_app::with_hint;
@@ -13,7 +14,7 @@ pub(super) type Snapshot = BTreeMap<PathBuf, Option<(SystemTime, u64)>>;
 pub(super) struct Sources {
     /// The directory with the nearest `Cargo.toml`.
     root: PathBuf,
-    /// The files that builds read.
+    /// The files that the builds so far read.
     read: BTreeSet<PathBuf>,
 }
 

@@ -214,11 +214,14 @@ fn ask_choices(
     Ok(value(&ticked))
 }
 
-fn parse_number(text: &str, integer: bool) -> Result<Value, InvalidInput> {
-    let number = text.trim().parse::<Number>().map_err(|_| match integer {
-        true => InvalidInput::NotWhole,
-        false => InvalidInput::NotANumber,
-    })?;
+fn parse_number(text: &str, is_integer: bool) -> Result<Value, InvalidInput> {
+    let number = text
+        .trim()
+        .parse::<Number>()
+        .map_err(|_| match is_integer {
+            true => InvalidInput::NotWhole,
+            false => InvalidInput::NotANumber,
+        })?;
     check_exact(text)?;
     Ok(number.into())
 }

@@ -1,6 +1,8 @@
 //! Authentication: access tokens, proxies, and invalid configurations.
 
-use crate::support::issuer::{self, AUDIENCE as RESOURCE, Answer, ISSUER, KeyServer, authority};
+use crate::support::issuer::{
+    self, AUDIENCE as RESOURCE, ISSUER, KeyResponse, KeyServer, authority,
+};
 use crate::support::{Call, Client, Files, Instance, Reply, Serve, Signer, config_check};
 use refrain_testkit::net::http;
 use serde_json::{Value, json};
@@ -89,7 +91,7 @@ async fn access_tokens_are_checked_with_keys_from_a_file() {
 #[tokio::test]
 async fn access_tokens_are_checked_with_keys_over_tls() {
     let (files, issuer) = (Files::new(), Signer::ed25519("1"));
-    let keys = KeyServer::start_tls(Answer::Keys(issuer::jwks(&[&issuer]))).await;
+    let keys = KeyServer::start_tls(KeyResponse::Keys(issuer::jwks(&[&issuer]))).await;
     let url = keys.url();
     let config = files.write("config.toml", &jwt(url));
     let trusting = Serve::new()
@@ -318,7 +320,7 @@ async fn auth_error_names_its_setting() {
 #[tokio::test]
 async fn access_tokens_are_not_logged() {
     let (files, issuer) = (Files::new(), Signer::ed25519("1"));
-    let keys = KeyServer::start_tls(Answer::Keys(issuer::jwks(&[&issuer]))).await;
+    let keys = KeyServer::start_tls(KeyResponse::Keys(issuer::jwks(&[&issuer]))).await;
     let url = keys.url();
     let config = files.write("config.toml", &jwt(url));
     let serve = Serve::new()

@@ -11,7 +11,7 @@ pub(super) struct AuthChallenge {
     pub(super) error: Option<String>,
     /// Sanitized and truncated.
     pub(super) description: Option<String>,
-    pub(super) dpop: bool,
+    pub(super) has_dpop: bool,
 }
 
 impl AuthChallenge {
@@ -25,7 +25,7 @@ impl AuthChallenge {
                 match part {
                     ChallengePart::Scheme(name) => {
                         scheme = name.to_ascii_lowercase();
-                        challenge.dpop |= scheme == "dpop";
+                        challenge.has_dpop |= scheme == "dpop";
                     }
                     ChallengePart::Param(name, value)
                         if ["bearer", "dpop"].contains(&scheme.as_str()) =>
@@ -142,7 +142,7 @@ mod tests {
             challenge.resource_metadata.as_deref(),
             Some("https://x/y?z=1,2")
         );
-        assert!(!challenge.dpop);
+        assert!(!challenge.has_dpop);
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         ]);
         assert_eq!(challenge.scopes, None);
         assert_eq!(challenge.error.as_deref(), Some("use_dpop_nonce"));
-        assert!(challenge.dpop);
+        assert!(challenge.has_dpop);
     }
 
     #[test]

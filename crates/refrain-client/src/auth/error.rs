@@ -241,7 +241,7 @@ pub enum RedirectError {
     /// The state is not the state of this request.
     #[error("its state does not match this request")]
     StateMismatch,
-    /// It comes from another authorization server.
+    /// The redirect comes from another authorization server.
     #[error("its issuer (iss) is another authorization server")]
     IssuerMismatch,
     /// The issuer is missing, although the metadata announces it.

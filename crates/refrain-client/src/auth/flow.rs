@@ -63,7 +63,7 @@ impl ServerAuth {
         }
         // No refresh token is used from here on, and a person may take minutes.
         *lock = None;
-        let key = self.dpop_key(challenge.dpop || resource.wants_dpop(), prior, &issuer)?;
+        let key = self.dpop_key(challenge.has_dpop || resource.wants_dpop(), prior, &issuer)?;
         let request = GrantRequest {
             server: self,
             issuer: &issuer,
@@ -124,11 +124,11 @@ impl ServerAuth {
         issuer: &IssuerMetadata,
     ) -> AuthResult<Option<DpopKey>> {
         let is_supported = issuer.supports_dpop(dpop::ALGORITHM);
-        if self.setup.dpop && !is_supported {
+        if self.setup.requires_dpop && !is_supported {
             let what = "access tokens bound to a key (DPoP with ES256)";
             return Err(issuer.unsupported(what));
         }
-        if !is_supported || !(is_wanted || self.setup.dpop) {
+        if !is_supported || !(is_wanted || self.setup.requires_dpop) {
             return Ok(None);
         }
         match prior.and_then(|prior| prior.key.clone()) {
@@ -324,7 +324,7 @@ impl GrantRequest<'_> {
                 });
             }
         };
-        if self.server.setup.dpop && !is_bound {
+        if self.server.setup.requires_dpop && !is_bound {
             let what = "access tokens bound to a key";
             return Err(self.issuer.unsupported(what));
         }

@@ -58,7 +58,7 @@ pub(super) struct OAuthSetup {
     pub(super) name: String,
     pub(super) scopes: GrantScopes,
     pub(super) grants: Option<Arc<dyn Grants>>,
-    pub(super) dpop: bool,
+    pub(super) requires_dpop: bool,
     /// Whether the server's metadata may be for a parent of its URL.
     pub(super) allows_parent_resource: bool,
     /// The first authorization server used, for a client without a configured issuer.
@@ -227,7 +227,7 @@ impl OAuthBuilder {
             name: "Refrain".to_owned(),
             scopes: GrantScopes::default(),
             grants: None,
-            dpop: false,
+            requires_dpop: false,
             allows_parent_resource: false,
             first_issuer: OnceLock::new(),
         })
@@ -279,7 +279,7 @@ impl OAuthBuilder {
     /// and its authorization server supports it.
     #[must_use]
     pub fn require_dpop(mut self) -> Self {
-        self.0.dpop = true;
+        self.0.requires_dpop = true;
         self
     }
 
@@ -310,7 +310,7 @@ impl OAuthSetup {
             let is_issuer = |issuer| issuer == grant.issuer;
             client.id == grant.client.id && client.issuer.as_deref().is_none_or(is_issuer)
         });
-        is_client && (grant.key.is_some() || !self.dpop)
+        is_client && (grant.key.is_some() || !self.requires_dpop)
     }
 
     fn check(&self) -> Result<(), SetupError> {

@@ -37,7 +37,7 @@ pub(super) struct ServerAuth {
 #[derive(Clone, Default)]
 struct CurrentGrant {
     grant: Option<Arc<Grant>>,
-    /// Whether this process obtained it in a flow, so that repeating the flow would not help.
+    /// Whether this process obtained the grant in a flow, so that repeating the flow would not help.
     is_fresh: bool,
 }
 

@@ -133,7 +133,7 @@ impl Translator {
         let all = std::mem::take(&mut *sent_answers).into_iter();
         let (removed, rest): (VecDeque<_>, VecDeque<_>) = all.partition(|(task, _)| task == id);
         *sent_answers = rest;
-        // Dropping an exchange takes locks.
+        // Dropping an exchange takes locks, so this one is released first.
         drop(sent_answers);
         drop(removed);
     }

@@ -230,8 +230,8 @@ impl ClientInner {
     }
 }
 
-/// The response to a call. If it is an error, reports the unanswered asks as the reason.
-pub(crate) fn join_unanswered(
+/// Returns the response to a call, or an error about the unanswered asks if there are any and the call failed.
+pub(crate) fn or_unanswered_error(
     response: LinkResponse,
     mut unanswered: Vec<UnansweredAsk>,
 ) -> LinkResult<LinkResponse> {

@@ -38,8 +38,12 @@ pub(super) struct StoredPendingCall {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by_error: Option<String>,
     /// Whether the next round was sent and its response was lost.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    unclear: bool,
+    #[serde(
+        default,
+        rename = "unclear",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    is_delivery_unknown: bool,
 }
 
 impl From<StoredPendingCall> for PendingCall {
@@ -74,7 +78,7 @@ impl From<StoredPendingCall> for PendingCall {
             answers: stored.answers,
             stage,
         };
-        if stored.unclear {
+        if stored.is_delivery_unknown {
             call.delivery = RoundDelivery::Unknown;
         } else if call.task_id().is_none() && call.unanswered().is_empty() {
             call.delivery = RoundDelivery::Restored;
@@ -110,7 +114,7 @@ impl From<PendingCall> for StoredPendingCall {
             task,
             answered,
             by_error,
-            unclear: pending.delivery == RoundDelivery::Unknown,
+            is_delivery_unknown: pending.delivery == RoundDelivery::Unknown,
         }
     }
 }

@@ -25,9 +25,9 @@ pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + S
 pub enum Event {
     /// Notes for the client. Send them and poll again.
     Notes(Vec<Note>),
-    /// Other tasks hold a `Cx` of this flow and may ask too. Yield to them and poll again.
+    /// Futures that the handler has spawned hold a `Cx` of this flow and may ask too. Yield to the runtime and poll again.
     Settle,
-    /// The flow is suspended and has ended here: seal its snapshot and send its asks.
+    /// The round ends with open asks, and the [`Flow`] must not be polled again: seal the snapshot and send the asks.
     Suspended(Suspension),
     /// The handler called `detach`: store [`Flow::detachment`], call [`Flow::become_task`] or
     /// [`Flow::reject_detach`], and poll again.
@@ -57,7 +57,7 @@ pub enum End {
 /// Consecutive polls of the handler before other tasks of the thread may run.
 const MAX_POLLS: u32 = 32;
 
-/// One run of a handler, from the top: one round of a call.
+/// One run of a handler, from the top. It is one round of a flow; of a flow in memory, all rounds.
 pub struct Flow {
     pub(super) shared: Arc<Shared>,
     waker: Arc<FlowWaker>,
@@ -225,7 +225,7 @@ impl Flow {
         write
     }
 
-    /// Marks a failed call as ended, unless it is a task, which may be retried.
+    /// Marks the call as ended after a fault or a panic, unless it is a task that may be retried.
     fn mark_call_ended(&self, event: &Event) {
         if matches!(event, Event::Ended(End::Fault(_) | End::Panicked(_))) {
             let mut state = self.shared.lock();

@@ -5,7 +5,7 @@ use crate::plan::PlanPart;
 
 const LEASE: u64 = 2_000_000;
 
-/// A task of two steps: run 0 tries the first and is killed, run 1 does both.
+/// A task of two steps: process 0 tries the first and is killed, process 1 does both.
 fn run_with_a_kill() -> Evidence {
     let plan = TaskPlan {
         number: 7,
@@ -18,10 +18,10 @@ fn run_with_a_kill() -> Evidence {
         plan,
         faults: Vec::new(),
     };
-    let first = vec![acquired(1, 1_000), turn(0)];
+    let first = vec![acquired(1, 1_000), start(0)];
     let second = vec![
         acquired(2, 2_100_000),
-        turn(0),
+        start(0),
         wrote(2, NextState::Keep, 2_300_000, &[FIRST]),
         wrote(2, NextState::Ended, 2_500_000, &[]),
     ];
@@ -35,7 +35,10 @@ fn run_with_a_kill() -> Evidence {
         effects: vec![effect(FIRST, 0), effect(SECOND, 2)],
         records: vec![first, second],
         disruptions: Disruptions {
-            kills: vec![WorkerKill { run: 0, at: 5_000 }],
+            kills: vec![WorkerKill {
+                process: 0,
+                at: 5_000,
+            }],
             ..Disruptions::default()
         },
         lease: LEASE,
@@ -72,9 +75,13 @@ fn acquired_with(fence: u64, at: u64, journal: &[Effect]) -> RecordEvent {
     }
 }
 
-/// A stop of run 0.
+/// A stop of process 0.
 fn stop(from: u64, to: u64) -> WorkerStop {
-    WorkerStop { run: 0, from, to }
+    WorkerStop {
+        process: 0,
+        from,
+        to,
+    }
 }
 
 fn extended(fence: u64, started: u64) -> RecordEvent {
@@ -82,8 +89,8 @@ fn extended(fence: u64, started: u64) -> RecordEvent {
     RecordEvent::Extended { leases, started }
 }
 
-fn turn(turn: u64) -> RecordEvent {
-    RecordEvent::Turn { number: 7, turn }
+fn start(start: u64) -> RecordEvent {
+    RecordEvent::Started { number: 7, start }
 }
 
 fn wrote(fence: u64, next: NextState, at: u64, journal: &[Effect]) -> RecordEvent {
@@ -96,13 +103,13 @@ fn wrote(fence: u64, next: NextState, at: u64, journal: &[Effect]) -> RecordEven
     }
 }
 
-fn attempt(id: i64, effect: Effect, run: u32, turn: u64, at: u64) -> AttemptRow {
+fn attempt(id: i64, effect: Effect, process: u32, start: u64, at: u64) -> AttemptRow {
     AttemptRow {
         id,
         effect,
         idempotency_key: format!("key of {effect}"),
-        run,
-        turn,
+        process,
+        start,
         at,
     }
 }
@@ -206,8 +213,8 @@ fn unexplained_second_attempt_is_a_fault() {
     assert_fault("released the task (Some(Suspended))", |run| {
         run.records[0].push(wrote(1, NextState::Suspended, 4_000, &[]));
     });
-    assert_fault("<7:0.1> was tried by run 1 without a lease", |run| {
-        run.attempts[2].turn = 5;
+    assert_fault("<7:0.1> was tried by process 1 without a lease", |run| {
+        run.attempts[2].start = 5;
     });
 }
 
@@ -219,13 +226,13 @@ fn attempt_after_the_journal_is_a_fault() {
     assert_fault("was in the journal since fence 1", |run| {
         run.records[1][0] = acquired_with(2, 2_100_000, &[FIRST]);
     });
-    let journaled = "<7:0.0> was tried by run 0 when it was in the journal";
+    let journaled = "<7:0.0> was tried by process 0 when it was in the journal";
     assert_fault(journaled, |run| run.attempts[0].at = 2_350_000);
-    assert_fault("<7:0.0> was tried by run 0 after <7:0.1> was", |run| {
+    assert_fault("<7:0.0> was tried by process 0 after <7:0.1> was", |run| {
         run.records[1][2] = wrote(2, NextState::Keep, 2_300_000, &[]);
         run.attempts[0].at = 2_450_000;
     });
-    let early = "<7:0.0> was not in the journal yet when run 1 tried <7:0.1>";
+    let early = "<7:0.0> was not in the journal yet when process 1 tried <7:0.1>";
     assert_fault(early, |run| {
         run.records[1][2] = wrote(2, NextState::Keep, 2_300_000, &[]);
     });
@@ -244,7 +251,7 @@ fn stop_excuses_one_late_attempt() {
     assert_eq!(findings.faults, Vec::<String>::new());
     assert_eq!(findings.interrupted_attempts, 1);
     // The stop cannot have interrupted a second handler of the same worker.
-    evidence.records[0].extend([acquired(3, 2_600_000), turn(1)]);
+    evidence.records[0].extend([acquired(3, 2_600_000), start(1)]);
     evidence.attempts.push(attempt(3, SECOND, 0, 1, 2_700_000));
     evidence.records[1].push(wrote(2, NextState::Keep, 2_450_000, &[SECOND]));
     assert!(!check(&evidence).faults.is_empty());
@@ -252,21 +259,24 @@ fn stop_excuses_one_late_attempt() {
 
 #[test]
 fn early_takeover_and_write_without_lease_are_faults() {
-    let early = "took it 899 ms before the lease of run 0 expired";
+    let early = "took it 899 ms before the lease of process 0 expired";
     assert_fault(early, |run| run.records[0].push(extended(1, 1_000_000)));
-    let stale = "run 0 wrote under fence 1 when run 1 had it under fence 2";
+    let stale = "process 0 wrote under fence 1 when process 1 had it under fence 2";
     assert_fault(stale, |run| {
         run.records[0].push(wrote(1, NextState::Keep, 2_200_000, &[]));
     });
-    let revived = "run 0 held fence 1 for longer when run 1 had it under fence 2";
+    let revived = "process 0 held fence 1 for longer when process 1 had it under fence 2";
     assert_fault(revived, |run| run.records[0].push(extended(1, 2_200_000)));
-    let missing = "<7:0.0> was journaled by run 0 under fence 1, but was missing when run 1 had it under fence 2";
+    let missing = "<7:0.0> was journaled by process 0 under fence 1, but was missing when process 1 had it under fence 2";
     assert_fault(missing, |run| {
         run.records[0].push(wrote(1, NextState::Keep, 4_000, &[FIRST]));
     });
-    assert_fault("fence 1 was assigned to run 0 and to run 1", |run| {
-        run.records[1][0] = acquired(1, 2_100_000);
-    });
+    assert_fault(
+        "fence 1 was assigned to process 0 and to process 1",
+        |run| {
+            run.records[1][0] = acquired(1, 2_100_000);
+        },
+    );
     assert_fault("wrote under fence 9, without a lease for it", |run| {
         run.records[0].push(wrote(9, NextState::Keep, 3_000, &[]));
     });

@@ -13,21 +13,22 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The end of the warm-up in long runs.
+/// The end of the warm-up in long runs, in seconds.
 const WARM_UP: f64 = 300.0;
-/// The longest part of a run over which the median of the memory is taken.
+/// The maximum length, in seconds, of the windows over which the median of the memory is taken.
 const WINDOW: f64 = 120.0;
 /// The permitted growth of the memory in long runs.
 const MAX_GROWTH: f64 = 0.10;
 /// The same in shorter runs, in which the allocator still warms up.
 const SHORT_MAX_GROWTH: f64 = 0.15;
-/// Connections of the store's pool open on demand: up to 12, each with three files in SQLite.
+/// How many more files and sockets are allowed after the load than before: the store's pool opens up to 12 connections when
+/// needed, each with three files in SQLite.
 const STORE_FILES: u64 = 36;
 const STORE_SOCKETS: u64 = 12;
-/// Background tasks of those connections and of the relay's client.
+/// How many more tokio tasks are allowed: background tasks of the store's connections and of the relay's client.
 const POOL_TASKS: u64 = 4;
 
-/// The rows of every table, and the unfinished tasks and bytes counted for quotas.
+/// The rows of tasks, asks, replay log and tokens, and the unfinished tasks and bytes counted for quotas.
 const ROWS: &str = "
     SELECT (SELECT count(*) FROM refrain_tasks) || ' tasks, ' || (SELECT count(*) FROM refrain_asks) || ' asks, '
         || (SELECT count(*) FROM refrain_log) || ' records of the replay log, '
@@ -87,7 +88,7 @@ impl Memory {
     }
 }
 
-/// Compares the memory after the warm-up, at most a third of the run, with the memory at the end.
+/// The median memory after the warm-up and at the end. The warm-up lasts five minutes, or a third of a shorter run.
 pub(super) fn memory(samples: &[Sample], seconds: u32) -> Option<Memory> {
     let seconds = f64::from(seconds);
     let (warm_up, window) = (WARM_UP.min(seconds / 3.0), WINDOW.min(seconds / 3.0));
@@ -152,7 +153,9 @@ impl Monitor {
             resident_kib: resident_kib(self.pid)?,
             files,
             sockets,
-            tokio_tasks: tasks.ok_or("no number of tasks")?.parse()?,
+            tokio_tasks: tasks
+                .ok_or("the instance did not report its number of tokio tasks")?
+                .parse()?,
             calls_running: gauge("refrain_calls_running"),
             live_calls: gauge("refrain_live_calls"),
             subscriptions: gauge("refrain_subscriptions"),
@@ -214,7 +217,8 @@ impl Monitor {
         leaked.map(fault).collect()
     }
 
-    /// Makes the records of the replay log an hour older: they are kept for an hour after the end of their flow.
+    /// Makes the records of the replay log an hour older: they are kept for an hour after the deadline of
+    /// their flow.
     async fn age_records(&self) -> Result<(), CrashError> {
         const AGE: &str = "UPDATE refrain_log SET until = until - 3600";
         match &self.postgres {

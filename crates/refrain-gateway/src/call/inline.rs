@@ -1,4 +1,5 @@
-//! Calls that keep their connection: the backend asks while the call runs, or the client sends its next rounds there.
+//! Calls that hold their backend connection until they end: a legacy backend asks while the call runs; to a 2026-07-28
+//! backend without HTTP, the gateway sends the next rounds on it.
 
 use super::{CallConnection, CallTimer, call_error, into_members, is_answered};
 use crate::backend::Backend;
@@ -23,7 +24,7 @@ pub(super) async fn run(
     } = connection;
     let called = client.call(spec).await;
     drop(client);
-    // If this future is dropped before, the call is abandoned, and so is its connection.
+    // If this future is dropped before this line, no end is set: call and connection are then abandoned.
     connection.set_end(match is_answered(&called) {
         true => CallEnd::Finished,
         false => CallEnd::Broken,

@@ -43,7 +43,7 @@ impl SharedConnection {
         self.started.get().map(|(_, permit)| permit)
     }
 
-    /// Since when it has no users.
+    /// The time since which the connection has no users.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let state = self.state.lock();
         (state.users == 0).then_some(state.idle_since)

@@ -2,7 +2,7 @@
 
 use crate::support::{Running, authenticator, text, token};
 use refrain_gateway::GatewayConfig;
-use refrain_testkit::net::oauth::{Answer, OAuthServer};
+use refrain_testkit::net::oauth::{CannedResponse, OAuthServer};
 use refrain_testkit::net::{FakeServer, Received, Respond};
 use serde_json::json;
 
@@ -89,7 +89,7 @@ async fn call_with_client_credentials(path: &str) {
         if !authorization.starts_with("Bearer secret-access-") {
             let metadata = server.url.replace("/mcp", METADATA);
             let challenge = format!("Bearer resource_metadata=\"{metadata}\"");
-            return Respond::With(Answer::new(401).header("www-authenticate", challenge));
+            return Respond::With(CannedResponse::new(401).header("www-authenticate", challenge));
         }
         match request.method() {
             "server/discover" => Respond::Result(json!({

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use refrain_gateway::BackendTable;
 use refrain_testkit::net::fake_server::legacy_greeting;
-use refrain_testkit::net::oauth::Answer;
+use refrain_testkit::net::oauth::CannedResponse;
 use refrain_testkit::net::{Events, FakeServer, Received, Respond};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -64,7 +64,7 @@ fn open_session(request: &Received, number: u32) -> Respond {
         "capabilities": {"tools": {}},
         "serverInfo": {"name": "tested", "version": "1"},
     });
-    let answer = Answer::json(200, &request.result(&greeting));
+    let answer = CannedResponse::json(200, &request.result(&greeting));
     Respond::With(answer.header("mcp-session-id", format!("session-{number}")))
 }
 

@@ -1,6 +1,6 @@
 //! A field of a form: its name, its kind and its `#[elicit(..)]` keys.
 
-use super::kind::{self, FieldType, Integer};
+use super::kind::{self, FieldType, Integer, ParsedType};
 use super::serde::Serde;
 use super::{check_unique, elicit_keys};
 use crate::docs;
@@ -49,13 +49,13 @@ pub(super) fn expand(
         .map(|text| text.value())
         .or_else(|| docs::text(&field.attrs))
         .map(|text| quote!(.describe(#text)));
-    let (kind, optional) = errors.check(kind::parse(&field.ty))?;
+    let ParsedType { kind, is_optional } = errors.check(kind::parse(&field.ty))?;
     let constructor = constructor_call(&kind, &name, &keys, errors);
     let bounds = Bounds::read(&kind, &keys, errors);
     let default = keys
         .value("default", errors)
         .and_then(|value| errors.check(default_call(&kind, value, &bounds)));
-    let optional = (optional || serde.default || container.default).then(|| quote!(.optional()));
+    let optional = (is_optional || serde.default || container.default).then(|| quote!(.optional()));
     names.push(name);
     Some(quote!(#constructor #title #description #bounds #default #optional))
 }

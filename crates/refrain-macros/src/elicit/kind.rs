@@ -63,19 +63,32 @@ impl Integer {
     }
 }
 
-/// The kind of a field, and whether the field is optional.
-pub(super) fn parse(ty: &Type) -> syn::Result<(FieldType<'_>, bool)> {
+/// The type of a field.
+pub(super) struct ParsedType<'a> {
+    pub(super) kind: FieldType<'a>,
+    /// Whether the type is an `Option`.
+    pub(super) is_optional: bool,
+}
+
+pub(super) fn parse(ty: &Type) -> syn::Result<ParsedType<'_>> {
     let ty = ungrouped(ty);
     let Some(inner) = argument_of(ty, "Option")? else {
-        return Ok((required_type(ty)?, false));
+        return Ok(ParsedType {
+            kind: kind_of(ty)?,
+            is_optional: false,
+        });
     };
     if argument_of(inner, "Option")?.is_some() {
         return Err(unsupported(inner, "an `Option` in an `Option`"));
     }
-    Ok((required_type(inner)?, true))
+    Ok(ParsedType {
+        kind: kind_of(inner)?,
+        is_optional: true,
+    })
 }
 
-fn required_type(ty: &Type) -> syn::Result<FieldType<'_>> {
+/// The kind of a type that is not an `Option`.
+fn kind_of(ty: &Type) -> syn::Result<FieldType<'_>> {
     if let Some(inner) = argument_of(ty, "Vec")? {
         return match plain_name(inner)? {
             name if primitive_type(&name).is_some() || UNSUPPORTED.contains(&name.as_str()) => {
@@ -170,7 +183,7 @@ mod tests {
     fn described(ty: &str) -> Result<(&'static str, bool), String> {
         let ty: Type = syn::parse_str(ty).unwrap();
         parse(&ty)
-            .map(|(kind, optional)| (kind.noun(), optional))
+            .map(|parsed| (parsed.kind.noun(), parsed.is_optional))
             .map_err(|error| error.to_string())
     }
 

@@ -32,7 +32,8 @@ impl<T> Deref for Listed<T> {
 }
 
 impl<T: Clone + Serialize> Listed<T> {
-    /// The entry as another server sent it, except for the members `own`, which `set` changes.
+    /// Keeps the entry as the other server sent it. `set` changes `info`; the members named in `own` are then copied from
+    /// there.
     pub(super) fn as_sent(entry: &AsSent<T>, own: &[&str], set: impl FnOnce(&mut T)) -> Self {
         let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
         for (name, value) in entry.members() {
@@ -65,7 +66,8 @@ impl<T: Clone + Serialize> Listed<T> {
         }
     }
 
-    /// Changes an object that another server sent as a member. If it is then empty, removes the member.
+    /// Changes a member of the other server's entry whose value is an object. Removes the member if the object is then empty,
+    /// or if it is not an object.
     pub(super) fn change_foreign(
         &mut self,
         member: &str,

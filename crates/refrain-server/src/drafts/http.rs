@@ -27,8 +27,8 @@ pub struct DraftService {
 }
 
 impl DraftService {
-    /// The endpoint of a server that was built with [`ServerBuilder::draft`](crate::ServerBuilder::draft). Requests for
-    /// other hosts are rejected.
+    /// The endpoint of a server that was built with [`ServerBuilder::draft`](crate::ServerBuilder::draft). Requests
+    /// whose `Host` or `Origin` is not in `hosts` are rejected.
     pub fn new(draft: Draft, server: Server, hosts: AllowedHosts) -> Self {
         Self {
             draft: DraftEndpoint::new(draft, server.clone()),
@@ -55,6 +55,7 @@ impl Responder for DraftService {
         relayed: bool,
     ) -> Response<Body> {
         let (draft, http, all) = (&self.draft, &self.http, headers.all());
+        // Parsed as in a session: a call becomes a 2026-07-28 call only by translation.
         let message = read(bytes, true);
         let mut session = None;
         if headers.has_session() {

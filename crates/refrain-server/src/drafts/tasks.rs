@@ -2,7 +2,7 @@
 //!
 //! | draft | ratified |
 //! | --- | --- |
-//! | `tasks/result` | `tasks/get` until the task is no longer working, each time after `subscriptions/listen` reports a change |
+//! | `tasks/result` | `tasks/get` until the status is not `working`: at once, then after each change that `subscriptions/listen` reports, and at least every half second |
 //! | `tasks/cancel` | `tasks/get`, `tasks/cancel`, `tasks/get`: the reply shows the task; an ended task is an error |
 //! | `tasks/input_response` | `tasks/get`, `tasks/update`; after an invalid answer, `tasks/get` until the task asks again |
 
@@ -175,8 +175,8 @@ impl DraftEndpoint {
         MessageResponse::reply(&self.server, id, "tasks/cancel", Reply::Error(error))
     }
 
-    /// Adds answers to a task. After an invalid answer, the reply waits until the task asks again: in the drafts, a task
-    /// with an open ask is not working.
+    /// Adds answers to a task. After an invalid answer, the reply waits until the task asks again, since in the drafts a
+    /// task with an open ask must not have the status `working`.
     async fn update(&self, request: &TaskRequest<'_>, caller: Caller) -> MessageResponse {
         let before = self.send(&request.write("tasks/get"), &caller).await;
         let updated = self.send(&request.write("tasks/update"), &caller).await;

@@ -1,7 +1,8 @@
 //! Receiving a request: authentication by its headers, then the body.
 //!
-//! Invariants: a request that is rejected because of its headers needs no body buffer. A body that arrives in one chunk is
-//! neither copied nor counted. All other bodies have a permit for their bytes while they are in memory.
+//! Invariants: a request that is rejected because of its headers needs no body buffer. An uncompressed body
+//! that ends with its first chunk is neither copied nor counted. All other bodies have a permit for their bytes while they
+//! are in memory.
 
 use super::idle::Activity;
 use super::{BoxedResponse, ContentEncoding, Headers, HttpService};
@@ -79,9 +80,10 @@ impl HttpService {
             };
         }
         let limits = &self.server.0.services.limits;
-        // An HTTP/2 connection is not idle while its other streams are active.
-        let has_idle_check = activity.is_some() && parts.version != Version::HTTP_2;
-        let received = receive_body(body.as_mut(), limits, &caller, has_idle_check).await;
+        // On HTTP/1.1 the periodic idle check closes a connection that sends no body, so the first chunk needs no timer. On
+        // HTTP/2 other streams keep the connection active.
+        let idle_check_covers_body = activity.is_some() && parts.version != Version::HTTP_2;
+        let received = receive_body(body.as_mut(), limits, &caller, idle_check_covers_body).await;
         let is_large = encoding != ContentEncoding::Identity
             || matches!(&received, Ok(received) if received.bytes.len() > LARGE_BODY);
         let parse_permit = match is_large {
@@ -231,18 +233,17 @@ impl HttpService {
     }
 }
 
-/// Reads a body. `has_idle_check`: the periodic check closes the connection if the client sends nothing.
+/// Reads a body.
 async fn receive_body<B: Body<Data = Bytes>>(
     mut body: Pin<&mut B>,
     limits: &InstanceLimits,
     caller: &Caller,
-    has_idle_check: bool,
+    idle_check_covers_body: bool,
 ) -> Result<ReceivedBody, BodyError<B::Error>> {
     if body.size_hint().lower() > limits.body as u64 {
         return Err(BodyError::TooLarge);
     }
-    // The periodic check costs less than a timer for each small request.
-    let first = match has_idle_check {
+    let first = match idle_check_covers_body {
         true => next_data(body.as_mut()).await,
         false => within(limits.body_time, next_data(body.as_mut()))
             .await
@@ -323,7 +324,7 @@ async fn decompress<E>(
     })
 }
 
-/// The permit of a body whose length is not known in advance.
+/// The permit of a body that arrives in several chunks or is compressed; it grows with the bytes received.
 struct BodyPermit<'a> {
     limits: &'a InstanceLimits,
     permit: Permit,

@@ -65,7 +65,7 @@ impl<'a> ResolvedCall<'a> {
 }
 
 impl AdmittedCall<'_> {
-    /// Whether the handler stays in memory between rounds.
+    /// Whether this is a live call of a client that sends rounds.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.request.home, Home::Client) && self.target.is_live()
     }
@@ -129,7 +129,7 @@ impl Target {
 }
 
 /// Whether the violations of these arguments can be listed. That is expensive for large arguments: the validator collects all
-/// violations, and copies a value that matches no alternative of the schema once per alternative.
+/// violations, and if a value matches no alternative of the schema, copies it for each alternative.
 fn is_explainable(raw: &RawValue) -> bool {
     let json = raw.get().as_bytes();
     json.len() <= MAX_EXPLAINED_BYTES && check_values(json, MAX_EXPLAINED_VALUES).is_ok()

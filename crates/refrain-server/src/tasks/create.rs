@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum DetachReason {
     /// The tool was registered with `task` or `task_required`.
     Tool,
+    /// The handler called `cx.detach()`.
     Handler,
     /// The round ran longer than `task_after`.
     Time,

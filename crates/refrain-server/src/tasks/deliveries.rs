@@ -1,7 +1,8 @@
 //! Deliveries to webhooks, from the outbox of the store.
 //!
 //! Each endpoint has its own loop, so that an endpoint that does not respond delays no other. A delivery is leased: if this
-//! instance stops before it is finished, another instance repeats it after the lease. So each is made at least once.
+//! instance stops before it is finished, another instance repeats it after the lease. So a crash loses no delivery, but an
+//! endpoint may get one twice. Deliveries are given up after `webhook_age` and dropped above `webhook_rows`.
 
 use super::Tasks;
 use super::webhooks::{DeliveryError, Webhook};
@@ -16,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Maximum number of concurrent requests to one endpoint.
+/// Maximum number of concurrent requests from one instance to one endpoint.
 const MAX_IN_FLIGHT: usize = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,7 +49,7 @@ impl Webhooks {
 }
 
 impl Tasks {
-    /// The names of the endpoints in the store.
+    /// The configured endpoints' names as they are stored, with the namespace.
     pub(super) fn endpoint_names(&self) -> Vec<String> {
         let names = self.webhooks.endpoints.iter().map(|webhook| &webhook.name);
         names.map(|name| self.namespace.stored_name(name)).collect()
@@ -78,7 +79,7 @@ impl Tasks {
 /// Makes the deliveries to one endpoint.
 struct EndpointWorker {
     tasks: Arc<Tasks>,
-    /// The name of the endpoint in the store.
+    /// The endpoint's name as it is stored, with the namespace.
     endpoint: String,
     webhook: Arc<Webhook>,
     client: HttpClient,

@@ -1,6 +1,6 @@
 //! The keys of an authorization server: fetching, caching, rotation and outages.
 
-use crate::support::issuer::{AUDIENCE, Answer, ISSUER, KeyServer, Signer, claims, jwks};
+use crate::support::issuer::{AUDIENCE, ISSUER, KeyResponse, KeyServer, Signer, claims, jwks};
 use crate::support::{Instance, Request, echo, echo_call, start, within};
 use refrain_server::{Jwks, JwtVerifier, JwtVerifierBuilder, Server, Tool};
 use serde_json::json;
@@ -54,7 +54,7 @@ async fn assert_unavailable(instance: &Instance, signer: &Signer) -> String {
 #[tokio::test]
 async fn keys_are_fetched_once_and_kept() {
     let signer = Signer::p256("1");
-    let server = KeyServer::start(Answer::Keys(jwks(&[&signer]))).await;
+    let server = KeyServer::start(KeyResponse::Keys(jwks(&[&signer]))).await;
     let instance = serve(verifier(server.url())).await;
     assert_eq!(server.fetches(), 0);
     for _ in 0..5 {
@@ -66,14 +66,14 @@ async fn keys_are_fetched_once_and_kept() {
 #[tokio::test]
 async fn rotated_keys_are_used_without_a_restart() {
     let (old, new) = (Signer::p256("old"), Signer::ed25519("new"));
-    let server = KeyServer::start(Answer::Keys(jwks(&[&old]))).await;
+    let server = KeyServer::start(KeyResponse::Keys(jwks(&[&old]))).await;
     let instance = serve(verifier(server.url()).min_interval(ALWAYS).max_age(NEVER)).await;
     assert_eq!(status(&instance, &old).await, 200);
-    server.answer(Answer::Keys(jwks(&[&old, &new])));
+    server.respond_with(KeyResponse::Keys(jwks(&[&old, &new])));
     assert_eq!(status(&instance, &new).await, 200);
     assert_eq!(status(&instance, &old).await, 200);
     assert_eq!(server.fetches(), 2);
-    server.answer(Answer::Keys(jwks(&[&new])));
+    server.respond_with(KeyResponse::Keys(jwks(&[&new])));
     // An unknown key causes a fetch, which removes the old key.
     assert_eq!(status(&instance, &Signer::p256("unknown")).await, 401);
     assert_eq!(status(&instance, &old).await, 401);
@@ -83,7 +83,7 @@ async fn rotated_keys_are_used_without_a_restart() {
 #[tokio::test]
 async fn unknown_keys_do_not_cause_many_fetches() {
     let signer = Signer::p256("1");
-    let server = KeyServer::start(Answer::Keys(jwks(&[&signer]))).await;
+    let server = KeyServer::start(KeyResponse::Keys(jwks(&[&signer]))).await;
     let instance = serve(verifier(server.url()).min_interval(NEVER)).await;
     assert_eq!(status(&instance, &signer).await, 200);
     for _ in 0..10 {
@@ -103,7 +103,7 @@ async fn concurrent_requests_cause_one_fetch() {
     let signer = Signer::p256("1");
     let gate = Arc::new(Semaphore::new(0));
     let keys = jwks(&[&signer]);
-    let server = KeyServer::start(Answer::Gate(gate.clone(), keys)).await;
+    let server = KeyServer::start(KeyResponse::Gate(gate.clone(), keys)).await;
     let instance = serve(verifier(server.url()).min_interval(ALWAYS).max_age(NEVER)).await;
     let request = call(&signer);
     let calls =
@@ -123,7 +123,7 @@ async fn fetch_survives_a_disconnected_client() {
     let signer = Signer::p256("1");
     let gate = Arc::new(Semaphore::new(0));
     let keys = jwks(&[&signer]);
-    let server = KeyServer::start(Answer::Gate(gate.clone(), keys)).await;
+    let server = KeyServer::start(KeyResponse::Gate(gate.clone(), keys)).await;
     let instance = serve(verifier(server.url()).min_interval(NEVER)).await;
     let mut first = instance.connect().await;
     first.send(&call(&signer)).await;
@@ -139,17 +139,17 @@ async fn fetch_survives_a_disconnected_client() {
 #[tokio::test]
 async fn requests_get_503_until_keys_are_available() {
     let signer = Signer::p256("1");
-    let server = KeyServer::start(Answer::Status(500)).await;
+    let server = KeyServer::start(KeyResponse::Status(500)).await;
     let instance = serve(verifier(server.url()).min_interval(ALWAYS)).await;
     assert_eq!(assert_unavailable(&instance, &signer).await, "1");
-    server.answer(Answer::Status(404));
+    server.respond_with(KeyResponse::Status(404));
     assert_unavailable(&instance, &signer).await;
     // Malformed and missing tokens get 401 without keys.
     let garbage = Request::tool("echo", json!({})).header("Authorization", "Bearer x");
     instance.send(&garbage).await.error(401, -32600);
     let nothing = Request::tool("echo", json!({}));
     instance.send(&nothing).await.error(401, -32600);
-    server.answer(Answer::Keys(jwks(&[&signer])));
+    server.respond_with(KeyResponse::Keys(jwks(&[&signer])));
     assert_eq!(status(&instance, &signer).await, 200);
 
     let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -163,22 +163,22 @@ async fn requests_get_503_until_keys_are_available() {
 #[tokio::test]
 async fn cached_keys_survive_an_outage_of_their_server() {
     let (signer, new) = (Signer::p256("1"), Signer::p256("2"));
-    let server = KeyServer::start(Answer::Keys(jwks(&[&signer]))).await;
+    let server = KeyServer::start(KeyResponse::Keys(jwks(&[&signer]))).await;
     let instance = serve(verifier(server.url()).max_age(ALWAYS).min_interval(ALWAYS)).await;
     assert_eq!(status(&instance, &signer).await, 200);
     for down in [
-        Answer::Status(500),
-        Answer::Keys("<html>".into()),
-        Answer::Keys("{\"keys\":5}".into()),
+        KeyResponse::Status(500),
+        KeyResponse::Keys("<html>".into()),
+        KeyResponse::Keys("{\"keys\":5}".into()),
     ] {
         let before = server.fetches();
-        server.answer(down);
+        server.respond_with(down);
         assert_eq!(status(&instance, &signer).await, 200);
         server.fetched(before + 1).await;
         // Unknown keys are still rejected.
         assert_eq!(status(&instance, &new).await, 401);
     }
-    server.answer(Answer::Keys(jwks(&[&new])));
+    server.respond_with(KeyResponse::Keys(jwks(&[&new])));
     wait_for_status(&instance, &new, 200).await;
     assert_eq!(status(&instance, &signer).await, 401);
 }
@@ -186,14 +186,14 @@ async fn cached_keys_survive_an_outage_of_their_server() {
 #[tokio::test]
 async fn keys_past_their_maximum_age_are_fetched_again() {
     let (old, new) = (Signer::p256("1"), Signer::p256("2"));
-    let server = KeyServer::start(Answer::Keys(jwks(&[&old]))).await;
+    let server = KeyServer::start(KeyResponse::Keys(jwks(&[&old]))).await;
     let instance = serve(verifier(server.url()).max_age(ALWAYS).min_interval(ALWAYS)).await;
     assert_eq!(status(&instance, &old).await, 200);
-    server.answer(Answer::Keys(jwks(&[&new])));
+    server.respond_with(KeyResponse::Keys(jwks(&[&new])));
     // Without a request with an unknown key.
     wait_for_status(&instance, &old, 401).await;
     // An empty key set is valid: no token can be verified.
-    server.answer(Answer::Keys("{\"keys\":[]}".into()));
+    server.respond_with(KeyResponse::Keys("{\"keys\":[]}".into()));
     wait_for_status(&instance, &new, 503).await;
     assert_unavailable(&instance, &new).await;
 }
@@ -202,30 +202,30 @@ async fn keys_past_their_maximum_age_are_fetched_again() {
 async fn invalid_jwks_responses_are_rejected() {
     let signer = Signer::p256("1");
     let keys = jwks(&[&signer]);
-    let other_server = KeyServer::start(Answer::Keys(keys.clone())).await;
-    let server = KeyServer::start(Answer::Status(500)).await;
+    let other_server = KeyServer::start(KeyResponse::Keys(keys.clone())).await;
+    let server = KeyServer::start(KeyResponse::Status(500)).await;
     let instance = serve(verifier(server.url()).min_interval(ALWAYS)).await;
     let oversized = format!("{}{keys}", " ".repeat(600 * 1024));
     for answer in [
-        Answer::Keys(oversized),
-        Answer::Keys(String::new()),
-        Answer::Keys("[]".into()),
-        Answer::Keys("[".repeat(100_000)),
-        Answer::Redirect(other_server.url()),
-        Answer::Status(204),
+        KeyResponse::Keys(oversized),
+        KeyResponse::Keys(String::new()),
+        KeyResponse::Keys("[]".into()),
+        KeyResponse::Keys("[".repeat(100_000)),
+        KeyResponse::Redirect(other_server.url()),
+        KeyResponse::Status(204),
     ] {
-        server.answer(answer);
+        server.respond_with(answer);
         assert_unavailable(&instance, &signer).await;
     }
     assert_eq!(other_server.fetches(), 0, "a redirect was followed");
-    server.answer(Answer::Keys(keys));
+    server.respond_with(KeyResponse::Keys(keys));
     assert_eq!(status(&instance, &signer).await, 200);
 }
 
 #[tokio::test]
 async fn fetch_from_an_unresponsive_server_times_out() {
     let signer = Signer::p256("1");
-    let server = KeyServer::start(Answer::Silence).await;
+    let server = KeyServer::start(KeyResponse::Silence).await;
     let instance = serve(verifier(server.url())).await;
     within(
         "the fetch to time out",
@@ -237,10 +237,10 @@ async fn fetch_from_an_unresponsive_server_times_out() {
 #[tokio::test]
 async fn callers_with_a_cached_key_do_not_wait_for_a_fetch() {
     let signer = Signer::p256("1");
-    let server = KeyServer::start(Answer::Keys(jwks(&[&signer]))).await;
+    let server = KeyServer::start(KeyResponse::Keys(jwks(&[&signer]))).await;
     let instance = serve(verifier(server.url()).max_age(ALWAYS).min_interval(ALWAYS)).await;
     assert_eq!(status(&instance, &signer).await, 200);
-    server.answer(Answer::Silence);
+    server.respond_with(KeyResponse::Silence);
     assert_eq!(status(&instance, &signer).await, 200);
     server.fetched(2).await;
     // The fetch is still running, otherwise these calls would start another.
@@ -315,10 +315,10 @@ async fn key_set_with_too_many_values_is_rejected() {
         let zeros = vec!["0"; count].join(",");
         jwks(&[&signer]).replacen('{', &format!(r#"{{"more":[{zeros}],"#), 1)
     };
-    let server = KeyServer::start(Answer::Keys(more(10_000))).await;
+    let server = KeyServer::start(KeyResponse::Keys(more(10_000))).await;
     let instance = serve(verifier(server.url())).await;
     assert_eq!(status(&instance, &signer).await, 200);
-    let server = KeyServer::start(Answer::Keys(more(50_000))).await;
+    let server = KeyServer::start(KeyResponse::Keys(more(50_000))).await;
     let instance = serve(verifier(server.url())).await;
     assert_unavailable(&instance, &signer).await;
 }

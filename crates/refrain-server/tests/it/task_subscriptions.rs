@@ -372,14 +372,14 @@ async fn ended_task_is_no_longer_watched() {
     let (server, faulty, work) = with_faulty_store(&store).await;
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
     next_message(&mut stream).await;
-    faulty.has_watchers(1).await;
+    faulty.wait_for_watchers(1).await;
     task_state(&next_message(&mut stream).await);
     let error = json!({"code": -32603, "message": "no"});
     work.next(Next::Fail(stored(&error))).await;
     let failed = task_state(&next_message(&mut stream).await);
     assert_eq!(failed["error"], error);
     // The watcher ended, although the subscription is still open.
-    faulty.has_watchers(0).await;
+    faulty.wait_for_watchers(0).await;
     assert_eq!(server.subscriptions(), 1);
     store
         .requeue(&work.lease.task)
@@ -397,7 +397,7 @@ async fn deleted_task_is_not_reported() {
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
     next_message(&mut stream).await;
     task_state(&next_message(&mut stream).await);
-    faulty.has_watchers(1).await;
+    faulty.wait_for_watchers(1).await;
     // The task ends and is deleted before the watcher polls.
     faulty.fail(Some(StoreError::Unavailable("outage".into())));
     work.complete(&json!({"content": []})).await;
@@ -409,7 +409,7 @@ async fn deleted_task_is_not_reported() {
     assert_eq!(swept.tasks, 1);
     faulty.fail(None);
     let deleted = async {
-        faulty.has_watchers(0).await;
+        faulty.wait_for_watchers(0).await;
         server.start_draining();
     };
     let (methods, ()) = tokio::join!(rest(&mut stream), deleted);
@@ -517,7 +517,7 @@ async fn one_watcher_serves_all_subscribers_and_ends_with_the_last() {
         next_message(stream).await;
         task_state(&next_message(stream).await);
     }
-    faulty.has_watchers(1).await;
+    faulty.wait_for_watchers(1).await;
     work.say("on").await;
     for stream in [&mut first, &mut second] {
         assert_eq!(
@@ -532,14 +532,14 @@ async fn one_watcher_serves_all_subscribers_and_ends_with_the_last() {
         "on still"
     );
     drop(second);
-    faulty.has_watchers(0).await;
+    faulty.wait_for_watchers(0).await;
     // The next subscription starts a new watcher.
     let mut third = stream(&server, &request, Principal::anonymous()).await;
     next_message(&mut third).await;
-    faulty.has_watchers(1).await;
+    faulty.wait_for_watchers(1).await;
     // The watcher does not keep the server alive.
     drop((third, server));
-    faulty.has_watchers(0).await;
+    faulty.wait_for_watchers(0).await;
     until("the server to be dropped", || {
         Arc::strong_count(&faulty) <= 1
     })

@@ -49,7 +49,9 @@ macro_rules! token_bytes {
     };
 }
 
-/// The function of the trigger that counts tasks for the old and the new account of a row.
+/// The trigger function that counts tasks. `$old` and `$new` are the SQL expressions for the account of the row before and
+/// after the change. Inserts and updates count for the new account, deletes for the old one; the account of a row does not
+/// change.
 macro_rules! postgres_count_task {
     ($old:literal, $new:literal) => {
         concat!(
@@ -98,7 +100,7 @@ macro_rules! sqlite_count {
     };
 }
 
-/// The triggers that count tasks for the old and the new account of a row.
+/// The triggers that count tasks, with the same parameters as `postgres_count_task`.
 macro_rules! sqlite_count_task {
     ($old:literal, $new:literal) => {
         concat!("CREATE TRIGGER refrain_count_new_task AFTER INSERT ON refrain_tasks BEGIN
@@ -137,6 +139,9 @@ macro_rules! add_deliveries {
 ///
 /// Journals change often. The fill factor, and the absence of indexes on columns that change with them, keep an update on
 /// its page (HOT).
+///
+/// In `refrain_tasks`, `open` is the number of open asks, and `unread` the number of answers that are not in the journal
+/// yet.
 const MIGRATIONS: &[Migration] = &[tables("
 CREATE TABLE refrain_tasks (
     id             TEXT   COLLATE \"C\" NOT NULL PRIMARY KEY,
@@ -342,7 +347,7 @@ END;
 "
 );
 
-/// Replacements that translate the migrations for SQLite, which numbers the asks itself (`ord`).
+/// Replacements that translate the migrations for SQLite. There `ord` is an `INTEGER PRIMARY KEY`, so SQLite assigns it.
 #[cfg(feature = "sqlite")]
 const SQLITE_REPLACEMENTS: [(&str, &str); 7] = [
     (" COLLATE \"C\"", ""),

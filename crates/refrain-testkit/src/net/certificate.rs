@@ -7,7 +7,7 @@ use std::process::Command;
 pub struct Certificate {
     pub cert: PathBuf,
     pub key: PathBuf,
-    /// Both in one file, as HAProxy needs it.
+    /// The certificate and the key in one file, as HAProxy needs them.
     pub both: PathBuf,
 }
 

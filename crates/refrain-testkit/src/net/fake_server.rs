@@ -1,6 +1,6 @@
 //! An MCP server whose responses come from a closure. It records the requests.
 
-use super::http_server::{Answer, Body, respond_events, serve_http};
+use super::http_server::{Body, CannedResponse, respond_events, serve_http};
 use super::{listen, until, url_of};
 use hyper::header::HeaderMap;
 use hyper::{Method, Response};
@@ -61,7 +61,7 @@ impl Received {
     }
 }
 
-/// How a request is answered. Numbers are HTTP statuses, except the JSON-RPC code of an error, whose status is 400.
+/// The response to a request. Numbers are HTTP statuses, except the JSON-RPC code of an error, whose status is 400.
 pub enum Respond {
     Result(Value),
     Error(i64, &'static str),
@@ -71,9 +71,9 @@ pub enum Respond {
     Session(Value, &'static str),
     Redirect(u16, String),
     RetryAfter(u16, &'static str),
-    With(Answer),
-    /// The answer, once the value is true or its sender is dropped.
-    When(watch::Receiver<bool>, Answer),
+    With(CannedResponse),
+    /// The response, once the value is true or its sender is dropped.
+    When(watch::Receiver<bool>, CannedResponse),
     /// An event stream; it ends with the sender.
     Events(mpsc::UnboundedReceiver<io::Result<String>>),
 }
@@ -118,21 +118,23 @@ impl Respond {
 
     async fn into_response(self, request: &Received) -> Response<Body> {
         let answer = match self {
-            Self::Result(result) => Answer::json(200, &request.result(&result)),
+            Self::Result(result) => CannedResponse::json(200, &request.result(&result)),
             Self::Error(code, message) => {
                 let error = json!({"code": code, "message": message});
                 let id = &request["id"];
-                Answer::json(400, &json!({"jsonrpc": "2.0", "id": id, "error": error}))
+                CannedResponse::json(400, &json!({"jsonrpc": "2.0", "id": id, "error": error}))
             }
-            Self::Status(status) => Answer::new(status),
-            Self::Raw(status, kind, body) => {
-                Answer::new(status).header("content-type", kind).body(body)
+            Self::Status(status) => CannedResponse::new(status),
+            Self::Raw(status, kind, body) => CannedResponse::new(status)
+                .header("content-type", kind)
+                .body(body),
+            Self::Json(status, message) => CannedResponse::json(status, &message),
+            Self::Session(message, id) => {
+                CannedResponse::json(200, &message).header("mcp-session-id", id)
             }
-            Self::Json(status, message) => Answer::json(status, &message),
-            Self::Session(message, id) => Answer::json(200, &message).header("mcp-session-id", id),
-            Self::Redirect(status, url) => Answer::new(status).header("location", url),
+            Self::Redirect(status, url) => CannedResponse::new(status).header("location", url),
             Self::RetryAfter(status, seconds) => {
-                let answer = Answer::new(status).header("retry-after", seconds);
+                let answer = CannedResponse::new(status).header("retry-after", seconds);
                 answer.header("content-type", "text/plain").body("later")
             }
             Self::With(answer) => answer,

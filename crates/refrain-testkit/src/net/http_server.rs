@@ -21,13 +21,13 @@ pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// A complete response.
 #[derive(Clone, Default)]
-pub struct Answer {
+pub struct CannedResponse {
     pub status: u16,
     headers: Vec<(&'static str, String)>,
     body: Bytes,
 }
 
-impl Answer {
+impl CannedResponse {
     pub fn new(status: u16) -> Self {
         Self {
             status,
@@ -36,8 +36,8 @@ impl Answer {
     }
 
     pub fn json(status: u16, body: &Value) -> Self {
-        let answer = Self::new(status).header("content-type", "application/json");
-        answer.body(body.to_string())
+        let response = Self::new(status).header("content-type", "application/json");
+        response.body(body.to_string())
     }
 
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -67,7 +67,7 @@ pub(super) fn respond_events(
     let frames = stream::unfold(events, |mut events| async {
         let event = events.recv().await?;
         if event.is_err() {
-            // The connection flushes the events before it sees the error.
+            // Yield, so that the connection flushes earlier events before it sees the error.
             tokio::task::yield_now().await;
         }
         Some((event.map(|text| Frame::data(text.into())), events))
@@ -77,7 +77,7 @@ pub(super) fn respond_events(
     response.body(body).expect("a response")
 }
 
-/// Serves requests on this listener, over TLS if there is an acceptor, until the runtime ends.
+/// Serves requests on this listener, over TLS if there is an acceptor, until the runtime ends or accepting fails.
 pub(super) fn serve_http<F, R>(listener: TcpListener, tls: Option<TlsAcceptor>, handler: F)
 where
     F: Fn(Request<Bytes>) -> R + Send + Sync + 'static,

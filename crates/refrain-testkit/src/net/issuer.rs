@@ -1,6 +1,6 @@
 //! An authorization server as resource servers see it: signed access tokens and a JWK set to fetch.
 
-use super::http_server::{self, Body, serve_http};
+use super::http_server::{Body, CannedResponse, serve_http};
 use super::{listen, wait::success};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use aws_lc_rs::rsa::KeySize;
@@ -142,9 +142,9 @@ pub fn claims(subject: &str) -> Value {
     })
 }
 
-/// How a request for the keys is answered.
+/// The response to requests for the keys.
 #[derive(Clone)]
-pub enum Answer {
+pub enum KeyResponse {
     Keys(String),
     Status(u16),
     Redirect(String),
@@ -154,37 +154,37 @@ pub enum Answer {
     Gate(Arc<Semaphore>, String),
 }
 
-impl Answer {
+impl KeyResponse {
     async fn into_response(self) -> Response<Body> {
-        let answer = http_server::Answer::new;
-        let answer = match self {
-            Self::Keys(keys) => answer(200).body(keys),
-            Self::Status(status) => answer(status),
-            Self::Redirect(url) => answer(302).header("location", url),
+        let respond = CannedResponse::new;
+        let response = match self {
+            Self::Keys(keys) => respond(200).body(keys),
+            Self::Status(status) => respond(status),
+            Self::Redirect(url) => respond(302).header("location", url),
             Self::Silence => pending().await,
             Self::Gate(gate, keys) => {
                 gate.acquire().await.expect("an open semaphore").forget();
-                answer(200).body(keys)
+                respond(200).body(keys)
             }
         };
-        answer.into_response()
+        response.into_response()
     }
 }
 
 /// An HTTP server with a JWK set.
 pub struct KeyServer {
     origin: String,
-    answer: Arc<Mutex<Answer>>,
+    response: Arc<Mutex<KeyResponse>>,
     fetches: watch::Receiver<usize>,
 }
 
 impl KeyServer {
-    pub async fn start(answer: Answer) -> Self {
-        Self::start_with(answer, None).await
+    pub async fn start(response: KeyResponse) -> Self {
+        Self::start_with(response, None).await
     }
 
     /// The same over TLS, with a certificate that is signed by [`authority`]`("ca.pem")`.
-    pub async fn start_tls(answer: Answer) -> Self {
+    pub async fn start_tls(response: KeyResponse) -> Self {
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .expect("versions")
@@ -194,24 +194,24 @@ impl KeyServer {
                 PrivatePkcs8KeyDer::from(KEY).into(),
             )
             .expect("a certificate and its key");
-        Self::start_with(answer, Some(TlsAcceptor::from(Arc::new(config)))).await
+        Self::start_with(response, Some(TlsAcceptor::from(Arc::new(config)))).await
     }
 
-    async fn start_with(answer: Answer, tls: Option<TlsAcceptor>) -> Self {
+    async fn start_with(response: KeyResponse, tls: Option<TlsAcceptor>) -> Self {
         let listener = listen().await;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let address = listener.local_addr().expect("an address");
-        let answer = Arc::new(Mutex::new(answer));
+        let response = Arc::new(Mutex::new(response));
         let (count, fetches) = watch::channel(0);
-        let shared = Arc::clone(&answer);
+        let shared = Arc::clone(&response);
         serve_http(listener, tls, move |_| {
             count.send_modify(|count| *count += 1);
-            let answer = shared.lock().clone();
-            answer.into_response()
+            let response = shared.lock().clone();
+            response.into_response()
         });
         Self {
             origin: format!("{scheme}://{address}"),
-            answer,
+            response,
             fetches,
         }
     }
@@ -220,8 +220,8 @@ impl KeyServer {
         format!("{}/keys?version=1", self.origin)
     }
 
-    pub fn answer(&self, answer: Answer) {
-        *self.answer.lock() = answer;
+    pub fn respond_with(&self, response: KeyResponse) {
+        *self.response.lock() = response;
     }
 
     pub fn fetches(&self) -> usize {

@@ -2,7 +2,7 @@
 //!
 //! A test changes their behaviour and reads the requests that they received.
 
-pub use super::http_server::Answer;
+pub use super::http_server::CannedResponse;
 
 use super::{FakeServer, Received, Respond, until};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use url::Url;
 
-/// Both servers. Clones are the same.
+/// Both servers. Clones are the same servers.
 #[derive(Clone)]
 pub struct OAuthServer {
     pub origin: String,
@@ -27,16 +27,16 @@ pub type Mint = Arc<dyn Fn(Option<&str>) -> String + Send + Sync>;
 /// How the servers behave.
 pub struct Behaviour {
     /// The valid access tokens, with their scopes.
-    pub good: HashMap<String, HashSet<String>>,
+    pub access_tokens: HashMap<String, HashSet<String>>,
     /// The valid refresh tokens.
-    pub refresh: HashSet<String>,
+    pub refresh_tokens: HashSet<String>,
     /// Whether a refresh token is valid for one use and replaced by another.
-    pub rotates: bool,
+    pub has_rotation: bool,
     pub expires_in: u64,
     /// The scope that requests need.
     pub scope: Option<&'static str>,
-    /// Answers that replace the default ones, by path.
-    pub instead: HashMap<&'static str, Answer>,
+    /// Responses that replace the default ones, by path.
+    pub instead: HashMap<&'static str, CannedResponse>,
     /// Changes to the metadata of the authorization server.
     pub metadata: Value,
     /// Changes to the metadata of the server.
@@ -44,7 +44,7 @@ pub struct Behaviour {
     pub token_type: &'static str,
     /// Makes an access token, bound to the key with this thumbprint (DPoP).
     pub mint: Option<Mint>,
-    /// The token endpoint answers while this is true.
+    /// The token endpoint responds while this is true.
     pub gate: watch::Receiver<bool>,
     /// The thumbprint that the client sent last.
     thumbprint: Option<String>,
@@ -57,9 +57,9 @@ impl OAuthServer {
     pub async fn start() -> Self {
         let (_, open) = watch::channel(true);
         let behaviour = Arc::new(Mutex::new(Behaviour {
-            good: HashMap::new(),
-            refresh: HashSet::new(),
-            rotates: true,
+            access_tokens: HashMap::new(),
+            refresh_tokens: HashSet::new(),
+            has_rotation: true,
             expires_in: 3600,
             scope: None,
             instead: HashMap::new(),
@@ -87,12 +87,12 @@ impl OAuthServer {
         change(&mut self.behaviour.lock());
     }
 
-    /// Replaces the answer of a path.
+    /// Replaces the response of a path.
     pub fn instead(&self, path: &'static str, status: u16, body: impl Into<Bytes>) {
-        self.answer(path, Answer::new(status).body(body));
+        self.answer(path, CannedResponse::new(status).body(body));
     }
 
-    pub fn answer(&self, path: &'static str, answer: Answer) {
+    pub fn answer(&self, path: &'static str, answer: CannedResponse) {
         self.change(|behaviour| _ = behaviour.instead.insert(path, answer));
     }
 
@@ -116,11 +116,16 @@ impl OAuthServer {
     /// An access token that was issued.
     pub fn stolen_token(&self) -> String {
         let behaviour = self.behaviour.lock();
-        behaviour.good.keys().next().expect("a token").clone()
+        behaviour
+            .access_tokens
+            .keys()
+            .next()
+            .expect("a token")
+            .clone()
     }
 
     pub fn expire_all(&self) {
-        self.change(|behaviour| behaviour.good.clear());
+        self.change(|behaviour| behaviour.access_tokens.clear());
     }
 }
 
@@ -140,7 +145,7 @@ impl Behaviour {
                     "resource": server.url,
                     "authorization_servers": [origin],
                 });
-                Answer::json(200, &merged(resource, &self.resource))
+                CannedResponse::json(200, &merged(resource, &self.resource))
             }
             (None, "/.well-known/oauth-authorization-server") => {
                 let metadata = json!({
@@ -152,15 +157,15 @@ impl Behaviour {
                     "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
                     "authorization_response_iss_parameter_supported": true,
                 });
-                Answer::json(200, &merged(metadata, &self.metadata))
+                CannedResponse::json(200, &merged(metadata, &self.metadata))
             }
-            (None, "/register") => Answer::json(201, &json!({"client_id": "registered"})),
+            (None, "/register") => CannedResponse::json(201, &json!({"client_id": "registered"})),
             (None, "/authorize") => {
                 self.thumbprint = params.get("dpop_jkt").cloned();
                 authorize(origin, params)
             }
             (None, "/token") => self.token(params),
-            (None, _) => Answer::new(404),
+            (None, _) => CannedResponse::new(404),
         };
         self.refused += usize::from(path == "/mcp" && (400..500).contains(&answer.status));
         let answer = answer.header("connection", "close");
@@ -170,30 +175,30 @@ impl Behaviour {
         }
     }
 
-    fn mcp(&self, request: &Received, origin: &str) -> Answer {
+    fn mcp(&self, request: &Received, origin: &str) -> CannedResponse {
         let refuse = |status, error: &str| {
             let scope = self.scope.map(|scope| format!(", scope=\"{scope}\""));
             let scope = scope.unwrap_or_default();
             let metadata = format!("{origin}/.well-known/oauth-protected-resource/mcp");
             let challenge =
                 format!("Bearer error=\"{error}\"{scope}, resource_metadata=\"{metadata}\"");
-            Answer::new(status).header("www-authenticate", challenge)
+            CannedResponse::new(status).header("www-authenticate", challenge)
         };
         let token = request.header(AUTHORIZATION.as_str());
         let token = token.and_then(|token| Some(token.split_once(' ')?.1));
-        match token.and_then(|token| self.good.get(token)) {
+        match token.and_then(|token| self.access_tokens.get(token)) {
             None => refuse(401, "invalid_token"),
             Some(scopes) if self.scope.is_some_and(|scope| !scopes.contains(scope)) => {
                 refuse(403, "insufficient_scope")
             }
-            Some(_) => Answer::json(200, &json!({})),
+            Some(_) => CannedResponse::json(200, &json!({})),
         }
     }
 
-    fn token(&mut self, params: &HashMap<String, String>) -> Answer {
+    fn token(&mut self, params: &HashMap<String, String>) -> CannedResponse {
         let is_renewal = params["grant_type"] == "refresh_token";
-        if is_renewal && !self.refresh.remove(&params["refresh_token"]) {
-            return Answer::json(400, &json!({"error": "invalid_grant"}));
+        if is_renewal && !self.refresh_tokens.remove(&params["refresh_token"]) {
+            return CannedResponse::json(400, &json!({"error": "invalid_grant"}));
         }
         let code = params.get("code").map_or("", String::as_str);
         let scopes = code.split(' ').skip(1).map(str::to_owned).collect();
@@ -203,31 +208,31 @@ impl Behaviour {
         };
         let refresh = format!("secret-refresh-{}", self.issued);
         self.issued += 1;
-        self.good.insert(access.clone(), scopes);
+        self.access_tokens.insert(access.clone(), scopes);
         let mut token = json!({
             "access_token": access,
             "token_type": self.token_type,
             "expires_in": self.expires_in,
         });
-        if is_renewal && !self.rotates {
-            self.refresh.insert(params["refresh_token"].clone());
+        if is_renewal && !self.has_rotation {
+            self.refresh_tokens.insert(params["refresh_token"].clone());
         } else {
             token["refresh_token"] = json!(refresh);
-            self.refresh.insert(refresh);
+            self.refresh_tokens.insert(refresh);
         }
-        Answer::json(200, &token)
+        CannedResponse::json(200, &token)
     }
 }
 
 /// The redirect after the user agreed.
-fn authorize(origin: &str, params: &HashMap<String, String>) -> Answer {
+fn authorize(origin: &str, params: &HashMap<String, String>) -> CannedResponse {
     let mut back = Url::parse(&params["redirect_uri"]).expect("a URL");
     let scope = params.get("scope").map_or("", String::as_str);
     back.query_pairs_mut()
         .append_pair("code", &format!("secret-code {scope}"))
         .append_pair("state", &params["state"])
         .append_pair("iss", origin);
-    Answer::new(302).header("location", back)
+    CannedResponse::new(302).header("location", back)
 }
 
 /// Applies changes to an object; null removes a member.

@@ -33,7 +33,8 @@ pub enum Fault {
     CutHead,
     /// The response ends in the middle of its body.
     CutBody,
-    /// The response ends after the first event of its stream. The server gets to finish a stream that ends.
+    /// The client gets the response up to the first event of its stream, after the server has finished the stream. A
+    /// subscription is cut at once.
     CutStream,
     /// The response ends after the first event of its stream, while the server is at work.
     CutLive,
@@ -164,7 +165,10 @@ impl Route {
                 copy(&mut server, &mut client.stream).await?;
                 None
             }
-            Some(fault) => self.answer(fault, &request, &mut client.stream).await,
+            Some(fault) => {
+                self.response_with(fault, &request, &mut client.stream)
+                    .await
+            }
         };
         client.stream.write_all(&response.unwrap_or_default()).await
     }
@@ -178,7 +182,7 @@ impl Route {
     }
 
     /// The part of the response that reaches the client.
-    async fn answer(
+    async fn response_with(
         &self,
         fault: Fault,
         request: &RawRequest,

@@ -26,7 +26,7 @@ impl FaultyStore {
         })
     }
 
-    /// Makes every operation fail with this error, or none.
+    /// Makes every operation fail with this error; `None` makes them succeed again.
     pub fn fail(&self, fault: Option<StoreError>) {
         *self.fault.lock() = fault;
     }
@@ -36,7 +36,7 @@ impl FaultyStore {
     }
 
     /// Waits until the hints have this number of receivers.
-    pub async fn has_watchers(&self, count: usize) {
+    pub async fn wait_for_watchers(&self, count: usize) {
         let reached = || self.hints.receiver_count() == count;
         until("the number of watchers", reached).await;
     }

@@ -26,14 +26,14 @@ fn property(field: &Field) -> Value {
             schema.insert(key.to_owned(), value);
         }
     };
-    let name = match &field.kind {
+    let json_type = match &field.kind {
         FieldKind::String { .. } | FieldKind::One { .. } => "string",
         FieldKind::Number { integer: true, .. } => "integer",
         FieldKind::Number { .. } => "number",
         FieldKind::Boolean { .. } => "boolean",
         FieldKind::Many { .. } => "array",
     };
-    set("type", name.into());
+    set("type", json_type.into());
     if let FieldKind::One { choices, .. } = &field.kind {
         set(
             if is_titled(choices) { "oneOf" } else { "enum" },

@@ -189,7 +189,9 @@ async fn expired_login_is_renewed_or_asks_for_a_new_one() {
         expire(grant);
         grant["access_token"] = json!("revoked");
     });
-    world.issuer.change(|behaviour| behaviour.refresh.clear());
+    world
+        .issuer
+        .change(|behaviour| behaviour.refresh_tokens.clear());
     let url = world.instance.url();
     let output = world.call().await;
     let hint = format!("hint: log in with `refrain login {url}`");

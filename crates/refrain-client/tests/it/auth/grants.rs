@@ -122,7 +122,7 @@ async fn rejected_token_is_refreshed_without_the_person() {
 #[tokio::test]
 async fn refresh_token_is_reused_if_not_rotated() {
     let server = OAuthServer::start().await;
-    server.change(|does| does.rotates = false);
+    server.change(|does| does.has_rotation = false);
     let oauth = by_browser().build().unwrap();
     for _ in 0..3 {
         assert_eq!(request(&oauth, &server.url()).await.unwrap(), 200);
@@ -139,7 +139,7 @@ async fn rejected_refresh_asks_the_person_again() {
     let url = server.url();
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
     server.expire_all();
-    server.change(|does| does.refresh.clear());
+    server.change(|does| does.refresh_tokens.clear());
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
     assert_eq!(server.asked("/authorize").len(), 2);
     // It reuses the earlier client registration.
@@ -321,7 +321,7 @@ async fn stored_grants_are_used_without_a_person() {
     assert_eq!(grants, 2, "one by the browser, one by the refresh token");
 
     server.expire_all();
-    server.change(|behaviour| behaviour.refresh.clear());
+    server.change(|behaviour| behaviour.refresh_tokens.clear());
     assert_login_required(stored().await);
     assert_eq!(server.asked("/authorize").len(), 1);
 }

@@ -1,6 +1,8 @@
 //! Unsafe or invalid servers and responses are rejected before secrets are sent.
 
-use super::support::{Answer, OAuthServer, approve, by_browser, pem, redirect_uri, request};
+use super::support::{
+    CannedResponse, OAuthServer, approve, by_browser, pem, redirect_uri, request,
+};
 use refrain_client::{AuthError, OAuth, RegisteredClient};
 use serde_json::{Value, json};
 use url::Url;
@@ -79,7 +81,7 @@ async fn invalid_metadata_is_rejected() {
 #[tokio::test]
 async fn redirects_are_not_followed() {
     let (server, other) = (OAuthServer::start().await, OAuthServer::start().await);
-    let answer = Answer::new(302).header("location", format!("{}/x", other.origin));
+    let answer = CannedResponse::new(302).header("location", format!("{}/x", other.origin));
     for path in ["/.well-known/oauth-authorization-server", "/token"] {
         server.change(|does| {
             does.instead.clear();
@@ -145,7 +147,7 @@ async fn metadata_at_the_root_may_be_for_the_root() {
     let challenge = format!("Bearer resource_metadata=\"{}{root}\"", server.origin);
     server.answer(
         "/mcp",
-        Answer::new(401).header("www-authenticate", challenge),
+        CannedResponse::new(401).header("www-authenticate", challenge),
     );
     let error = failure(&server).await;
     assert_matches!(error, AuthError::ResourceMismatch { .. });
@@ -267,7 +269,7 @@ async fn repeated_rejections_are_given_up() {
     let challenge = "Bearer error=insufficient_scope, scope=a";
     server.answer(
         "/mcp",
-        Answer::new(403).header("www-authenticate", challenge),
+        CannedResponse::new(403).header("www-authenticate", challenge),
     );
     let oauth = by_browser().build().unwrap();
     for _ in 0..3 {

@@ -1,6 +1,6 @@
 //! Helpers of the authorization tests.
 
-pub(crate) use refrain_testkit::net::oauth::{Answer, OAuthServer};
+pub(crate) use refrain_testkit::net::oauth::{CannedResponse, OAuthServer};
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};

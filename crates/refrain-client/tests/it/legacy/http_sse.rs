@@ -3,7 +3,7 @@
 use super::support::{Events, FakeServer, Received, Respond, called, form, within};
 use parking_lot::Mutex;
 use refrain_client::{AskAnswer, Client, ClientBuilder, ClientLimits, Dialect, Error, ErrorKind};
-use refrain_testkit::net::oauth::Answer;
+use refrain_testkit::net::oauth::CannedResponse;
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ async fn server(
             send(&streams, &reply);
         }
         match request.tool() {
-            "slow" => Respond::When(never.clone(), Answer::new(202)),
+            "slow" => Respond::When(never.clone(), CannedResponse::new(202)),
             _ => Respond::Status(202),
         }
     })

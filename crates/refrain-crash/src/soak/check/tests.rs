@@ -31,8 +31,8 @@ fn correct() -> CallEvidence {
             id,
             effect,
             idempotency_key: idempotency_key.clone(),
-            run: 0,
-            turn: 0,
+            process: 0,
+            start: 0,
             at: 11 * SECOND,
         });
         done.push(EffectRow {

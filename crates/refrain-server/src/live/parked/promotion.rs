@@ -1,4 +1,4 @@
-//! Turns a parked call into a task. The running handler moves into the task and stays in memory.
+//! Turns a parked call, whose handler is kept in memory, into a task. The handler moves into the task and stays in memory.
 
 use super::ParkedCall;
 use crate::live::LiveFlow;
