@@ -172,7 +172,10 @@ impl<C> UncheckedConfig<C> {
         }
         let listen = self.config.listen;
         if self.config.metrics == Some(listen) && listen.0.port() != 0 {
-            let message = format!("metrics must not be the address of listen, {}", listen.0);
+            let message = format!(
+                "`metrics` and `listen` must not be the same address: both are {}",
+                listen.0
+            );
             self.error("metrics", message);
         }
         if let Some(NonBlank(store)) = &self.config.store

@@ -10,8 +10,8 @@
 //! | 99th percentile | base + S·ln(100ρ)/(1−ρ) (M/M/1) |
 //! | beyond saturation | 1/S requests per second; the queue grows without limit |
 //!
-//! The base is the median time at a twentieth of the saturation rate. Arrivals are random (Poisson) and do not wait for
-//! replies.
+//! The base is the median time at a twentieth of the saturation rate. Arrivals are random (Poisson). A
+//! request is sent on the next free connection; its time counts from its arrival, so waiting for a connection is included.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -80,7 +80,7 @@ pub enum ErrorKind {
         why: String,
     },
     /// The client and the server support no common protocol revision.
-    #[error("no common protocol revision: the server offers {}", .supported.join(", "))]
+    #[error("no common protocol revision: the server answered with {}", .supported.join(", "))]
     NoCommonVersion {
         /// The revisions of the server.
         supported: Vec<String>,

@@ -436,7 +436,8 @@ impl Sealer {
             }
         };
         seal_in_place(&sealing, &header, binding.as_bytes(), sealed);
-        let size = sealed.len().div_ceil(3) * 4;
+        // Base64 without padding.
+        let size = (sealed.len() * 4).div_ceil(3);
         if size > limit {
             let largest = snapshot
                 .largest_part()

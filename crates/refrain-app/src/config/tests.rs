@@ -191,7 +191,7 @@ fn invalid_settings_are_rejected() {
         ),
         (
             "metrics = \"127.0.0.1:8080\"",
-            "1:11: metrics must not be the address of listen",
+            "1:11: `metrics` and `listen` must not be the same address",
         ),
         (
             "[server_card]\nname = \"weather\"",

@@ -41,8 +41,8 @@ pub(super) struct ConnectOptions {
     /// Whether the address comes from a saved call. The file may name any server, so $REFRAIN_TOKEN is not sent there.
     #[arg(skip)]
     pub(super) is_saved_address: bool,
-    /// Print every message to standard error. Long texts and values nested deeper than DEPTH are shortened; `_meta` is
-    /// printed from DEPTH 6 on [default: 5].
+    /// Print every message to standard error. Long texts and values nested deeper than DEPTH are shortened. Without DEPTH,
+    /// 5. `_meta` is printed in full only with a DEPTH of 6 or more.
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
     pub(super) trace: Option<usize>,
     /// The time limit for the whole command in seconds, including the time for answers [default: 3600].
@@ -124,9 +124,10 @@ impl ConnectOptions {
 
 #[derive(Args)]
 pub(super) struct AnswerOptions {
-    /// The answer to the ask KEY: the content of a form, `accept`, `decline` or `cancel`, or the whole answer in the
-    /// protocol's format. May be given several times. If the server repeats an ask, the next --answer for that key is
-    /// used. On a Refrain server, the second ask with the same name has the key KEY#2.
+    /// The answer to the ask KEY: the content of a form; `accept`, `decline` or `cancel`; the text of a model's answer; a
+    /// list of root URIs; or the whole answer in the protocol's format. May be given several times. If the server repeats
+    /// an ask, the next --answer for that key is used. On a Refrain server, the second ask with the same name has the key
+    /// KEY#2.
     #[arg(long, value_name = "KEY=JSON")]
     answer: Vec<String>,
     /// A file with a JSON object that has an answer for each key.

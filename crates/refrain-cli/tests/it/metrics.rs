@@ -61,7 +61,7 @@ async fn metrics_are_enabled_by_flag_or_file() {
     let same = refrain(same);
     assert!(
         same.err
-            .contains("metrics must not be the address of listen"),
+            .contains("`metrics` and `listen` must not be the same address"),
         "{same:?}"
     );
 }

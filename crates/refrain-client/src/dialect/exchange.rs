@@ -115,7 +115,7 @@ impl Translator {
         Err(DialectError::NotSpoken {
             address: self.link.address().to_owned(),
             dialect: self.draft.into(),
-            why: "it sends asks as requests, as in legacy revisions".to_owned(),
+            why: "it treated this client as a legacy client".to_owned(),
         }
         .into())
     }

@@ -7,7 +7,7 @@
 //! | retiring | yes; remove it when its last token has expired | no |
 //!
 //! In a file, each key is a line `ID STATE SECRET`; empty lines and lines that start with `#` are ignored. In an
-//! environment variable, commas may replace the line breaks.
+//! environment variable, commas may replace the line breaks of a text without comment lines.
 
 use crate::Source;
 use base64::Engine;

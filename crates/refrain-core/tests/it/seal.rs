@@ -389,6 +389,24 @@ fn too_long_token_is_rejected() {
     );
 }
 
+#[test]
+fn token_may_be_as_long_as_the_limit() {
+    let world = World::new();
+    let sealer = world.sealer();
+    let binding = bind(&sealer);
+    let flow = sealer.first(&binding, None);
+    // Lengths with each remainder.
+    for version in ["1", "12", "123"] {
+        let length = sealer.seal(&binding, &flow, version).unwrap().len();
+        let up_to = |limit| sealer.seal_up_to(&binding, &flow, version, limit);
+        assert_eq!(up_to(length).unwrap().len(), length);
+        let Err(SealError::TooLarge { size, .. }) = up_to(length - 1) else {
+            panic!("the token fits into {} characters", length - 1)
+        };
+        assert_eq!(size, length);
+    }
+}
+
 #[tokio::test]
 async fn too_large_journal_error_names_the_largest_entry() {
     let world = World::new();

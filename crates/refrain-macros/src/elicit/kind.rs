@@ -90,14 +90,16 @@ pub(super) fn parse(ty: &Type) -> syn::Result<ParsedType<'_>> {
 /// The kind of a type that is not an `Option`.
 fn kind_of(ty: &Type) -> syn::Result<FieldType<'_>> {
     if let Some(inner) = argument_of(ty, "Vec")? {
-        return match plain_name(inner)? {
+        let name =
+            plain_name(inner).map_err(|kind| unsupported(inner, &format!("{kind} in a list")))?;
+        return match name {
             name if primitive_type(&name).is_some() || UNSUPPORTED.contains(&name.as_str()) => {
                 Err(unsupported(ty, &format!("a list of `{name}`")))
             }
             _ => Ok(FieldType::Many(inner)),
         };
     }
-    let name = plain_name(ty)?;
+    let name = plain_name(ty).map_err(|kind| unsupported(ty, &kind))?;
     if UNSUPPORTED.contains(&name.as_str()) {
         return Err(unsupported(ty, &format!("`{name}`")));
     }
@@ -120,9 +122,9 @@ fn unsupported(ty: &Type, what: &str) -> syn::Error {
     syn::Error::new_spanned(ty, format!("{what} cannot be a field of a form; {HINT}"))
 }
 
-/// The name of a type without generics.
-fn plain_name(ty: &Type) -> syn::Result<String> {
-    let what = match ty {
+/// The name of a type without generics. The error describes another type.
+fn plain_name(ty: &Type) -> Result<String, String> {
+    Err(match ty {
         Type::Path(TypePath {
             qself: None, path, ..
         }) => match path.segments.last() {
@@ -131,13 +133,13 @@ fn plain_name(ty: &Type) -> syn::Result<String> {
             None => "this type".to_owned(),
         },
         Type::Array(_) | Type::Slice(_) => "an array".to_owned(),
-        Type::Reference(_) | Type::Ptr(_) => "a reference".to_owned(),
+        Type::Reference(_) => "a reference".to_owned(),
+        Type::Ptr(_) => "a raw pointer".to_owned(),
         Type::Tuple(_) => "a tuple".to_owned(),
         Type::FnPtr(_) => "a function".to_owned(),
         Type::TraitObject(_) => "a trait object".to_owned(),
         _ => "this type".to_owned(),
-    };
-    Err(unsupported(ty, &what))
+    })
 }
 
 /// The `T` of `path::Outer<T>`.
@@ -211,11 +213,12 @@ mod tests {
         for (ty, what) in [
             ("(u8, u8)", "a tuple cannot"),
             ("&'static str", "a reference cannot"),
+            ("*const u8", "a raw pointer cannot"),
             ("[u8; 4]", "an array cannot"),
             ("HashMap<String, u8>", "`HashMap<..>` cannot"),
             ("Vec<String>", "a list of `String` cannot"),
-            ("Vec<Vec<Color>>", "`Vec<..>` cannot"),
-            ("Vec<Option<Color>>", "`Option<..>` cannot"),
+            ("Vec<Vec<Color>>", "`Vec<..>` in a list cannot"),
+            ("Vec<Option<Color>>", "`Option<..>` in a list cannot"),
             ("Option<Option<bool>>", "an `Option` in an `Option` cannot"),
             ("Vec", "`Vec` without its type cannot"),
             ("u128", "`u128` cannot"),

@@ -154,7 +154,7 @@ impl ServerBuilder {
     fn services(&mut self) -> Services {
         let keys = self.keys.take().unwrap_or_else(|| {
             tracing::warn!(
-                "no keys are configured: tokens are valid only on this instance and until it restarts"
+                "no keys are configured: tokens and handles that this process seals are valid only here, until it restarts"
             );
             KeyRing::generate(&*self.source)
         });

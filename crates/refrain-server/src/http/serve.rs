@@ -93,8 +93,9 @@ pub(crate) async fn serve_with(
                 workers.iter().for_each(Worker::stop);
                 let end = Instant::now() + server.limits().drain_grace;
                 grace.as_mut().reset(end);
-                let (running, unanswered) = (running_calls(&servers), unanswered_calls(&servers));
-                tracing::info!(running, unanswered, "draining");
+                let running_calls = running_calls(&servers);
+                let calls_waiting_for_answers = unanswered_calls(&servers);
+                tracing::info!(running_calls, calls_waiting_for_answers, "draining");
             }
             () = &mut grace, if stopping => break,
         }

@@ -55,7 +55,7 @@ pub struct Webhook {
 #[non_exhaustive]
 pub enum WebhookError {
     /// The name is empty, too long, or has other characters.
-    #[error("invalid name: expected 1 to {MAX_NAME} letters, digits, `-` or `_`")]
+    #[error("invalid name: expected 1 to {MAX_NAME} characters: ASCII letters, digits, `-` or `_`")]
     Name,
     /// The URL is invalid.
     #[error("invalid URL: {0}")]

@@ -1,6 +1,6 @@
-//! Drafts: error texts, and the information that each draft cannot carry.
+//! Drafts: error texts, and helpers that translate a message to a draft and back.
 //!
-//! `drafts_round_trip.rs` tests that everything else survives the translation.
+//! `drafts_losses.rs` tests which information is lost, and `drafts_round_trip.rs` that everything else survives.
 
 use std::time::Duration;
 

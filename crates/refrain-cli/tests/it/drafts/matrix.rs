@@ -26,14 +26,14 @@ struct ToolKind {
 
 const KINDS: [ToolKind; 7] = [
     ToolKind {
-        name: "form",
+        name: "a form",
         tool: "update_work_item",
         arguments: || json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}}),
         text: "Bug #4522 resolved as Duplicate of Bug #4301. State set to Resolved and duplicate link created.",
         asked: 2,
     },
     ToolKind {
-        name: "url",
+        name: "a URL",
         tool: "connect_account",
         arguments: || json!({"service": "example"}),
         text: "Connected to example.",
@@ -54,21 +54,21 @@ const KINDS: [ToolKind; 7] = [
         asked: 1,
     },
     ToolKind {
-        name: "several at once",
+        name: "several asks at once",
         tool: "weather_and_capital",
         arguments: || json!({"location": "New York"}),
         text: "Current weather in New York:\nTemperature: 72°F\nConditions: Partly cloudy\na model's words",
         asked: 2,
     },
     ToolKind {
-        name: "steps",
+        name: "a form after a step",
         tool: "place_order",
         arguments: || json!({"item": "lamp"}),
         text: "Ordered one lamp: reservation …, receipt ….",
         asked: 1,
     },
     ToolKind {
-        name: "task",
+        name: "a task that asks for a form",
         tool: "echo_task",
         arguments: || json!({}),
         text: "Echo: Hello World!",
@@ -107,7 +107,7 @@ impl AskCounter {
     fn begin(&self, kind: &ToolKind) {
         self.count.store(0, Ordering::Relaxed);
         self.at_once
-            .store(kind.name == "several at once", Ordering::Relaxed);
+            .store(kind.name == "several asks at once", Ordering::Relaxed);
     }
 
     /// Counts an ask.
@@ -261,8 +261,8 @@ async fn outcome(client: &Client, kind: &ToolKind, counter: &AskCounter) -> Stri
             let asked = counter.count.load(Ordering::Relaxed);
             assert_eq!(asked, kind.asked, "{}", kind.name);
             match (kind.name, task) {
-                ("task", true) => "as a task",
-                ("task", false) => "inline",
+                ("a task that asks for a form", true) => "as a task",
+                ("a task that asks for a form", false) => "inline",
                 _ => "yes",
             }
             .to_owned()
@@ -299,7 +299,7 @@ fn table() -> Vec<(String, Vec<String>)> {
     };
     let mut lines = page
         .lines()
-        .skip_while(|line| !line.starts_with("| a tool that asks"));
+        .skip_while(|line| !line.starts_with("| the tool uses"));
     let head = cells(lines.next().expect("a table"));
     let columns: Vec<&str> = head.iter().skip(1).map(String::as_str).collect();
     assert_eq!(columns, DIALECTS.map(|(name, _)| name));
@@ -325,12 +325,12 @@ async fn every_tool_kind_works_in_every_dialect_and_transport() {
                 // Each effect happened once: two of an order, one of an echo.
                 let is_refused = outcome == "isError";
                 let effects = match (kind.name, is_refused) {
-                    ("steps", false) => 2,
-                    ("task", false) => 1,
+                    ("a form after a step", false) => 2,
+                    ("a task that asks for a form", false) => 1,
                     _ => 0,
                 };
                 // The effects before the first ask happen in any case.
-                let refused = usize::from(kind.name == "steps" && is_refused);
+                let refused = usize::from(kind.name == "a form after a step" && is_refused);
                 let made = servers.effects() - before;
                 assert_eq!(
                     made,
