@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use refrain_client::{AskAnswer, AuthError, Bearer, Client, Error, ErrorKind};
     use refrain_testkit::net;
-    use refrain_testkit::net::issuer::{AUDIENCE, Answer, ISSUER, KeyServer, Signer, jwks};
+    use refrain_testkit::net::issuer::{AUDIENCE, ISSUER, KeyResponse, KeyServer, Signer, jwks};
     use serde_json::json;
 
     async fn connect(url: &str, token: Option<String>) -> Result<Client, Error> {
@@ -86,7 +86,7 @@ mod tests {
     #[tokio::test]
     async fn scopes_of_the_access_token_decide() {
         let signer = Signer::p256("key 1");
-        let keys = KeyServer::start(Answer::Keys(jwks(&[&signer]))).await;
+        let keys = KeyServer::start(KeyResponse::Keys(jwks(&[&signer]))).await;
         let settings = Settings {
             issuer: ISSUER.to_owned(),
             jwks: keys.url(),
