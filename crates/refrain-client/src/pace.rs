@@ -3,6 +3,8 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
+const MIB: f64 = 1_048_576.0;
+
 /// A rate limit with a burst (token bucket).
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -15,8 +17,12 @@ pub(crate) struct Pace {
 impl Pace {
     /// The pace of messages on a stream: 64 MiB at once, then 4 MiB per second. Each message costs 1 KiB besides its bytes.
     pub(crate) fn of_messages() -> Self {
-        const MIB: f64 = 1_048_576.0;
         Self::new(64.0 * MIB, 4.0 * MIB)
+    }
+
+    /// The pace of lines on standard error: 8 MiB at once, then 4 MiB per second. Each line costs 1 KiB besides its bytes.
+    pub(crate) fn of_log_lines() -> Self {
+        Self::new(8.0 * MIB, 4.0 * MIB)
     }
 
     /// The pace of polls of a task that its notifications trigger: 10 at once, then 5 per second.

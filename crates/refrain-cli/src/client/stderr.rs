@@ -13,6 +13,11 @@ use tokio::sync::Notify;
 const STEPS: u64 = 1000;
 /// The time between two frames of the spinner.
 const TICK: Duration = Duration::from_millis(100);
+/// The maximum number of characters of a task's status message.
+const MESSAGE_MAX: usize = 300;
+/// After this many lines about a task, there is at most one per interval.
+const LINES_MAX: u32 = 100;
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_HELD: usize = 1000;
 const MAX_SERVER_LINES: usize = 20;
 
@@ -43,6 +48,10 @@ struct ShownTask {
     since: Instant,
     /// The last printed line about the task.
     line: String,
+    /// The number of printed lines.
+    lines: u32,
+    /// The time of the last printed line.
+    written: Instant,
 }
 
 /// Reserves the terminal until it is dropped. Texts are held back and printed afterwards.
@@ -131,6 +140,7 @@ pub(super) fn task(task: &Task) {
     }
     let (id, status) = (one_line(&task.id), task.status.as_str());
     let message = one_line(task.message.as_deref().unwrap_or_default());
+    let message: String = message.chars().take(MESSAGE_MAX).collect();
     let is_terminal = io::stderr().is_terminal();
     let separator = if message.is_empty() { "" } else { ": " };
     let line = match is_terminal {
@@ -144,14 +154,19 @@ pub(super) fn task(task: &Task) {
         id: id.clone(),
         since: Instant::now(),
         line: String::new(),
+        lines: 0,
+        written: Instant::now(),
     });
     let since = shown.since;
-    if shown.line != line {
+    let is_due = shown.lines < LINES_MAX || shown.written.elapsed() >= LINE_INTERVAL;
+    if shown.line != line && is_due {
         match &state.bar {
             Some(bar) => bar.suspend(|| write(&line)),
             None => write(&line),
         }
         shown.line = line;
+        shown.lines += 1;
+        shown.written = Instant::now();
     }
     if !is_terminal {
         return;

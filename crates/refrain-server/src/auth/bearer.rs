@@ -29,6 +29,9 @@ pub enum TokenListErrorKind {
     /// The token is too short.
     #[error("a token must have at least 16 characters")]
     TooShort,
+    /// No line has a caller.
+    #[error("the list ends without a caller; expected lines of `PRINCIPAL ACCESS_TOKEN [SCOPE …]`")]
+    NoCaller,
     /// An earlier line has the same token.
     #[error("duplicate token")]
     Duplicate,
@@ -100,7 +103,8 @@ impl BearerTokens {
         *self.callers.write() = callers;
     }
 
-    /// Parses lines of `PRINCIPAL ACCESS_TOKEN [SCOPE …]`. Skips empty lines and lines that start with `#`.
+    /// Parses lines of `PRINCIPAL ACCESS_TOKEN [SCOPE …]`. Skips empty lines and lines that start with `#`. A list without
+    /// callers, such as a truncated file, is an error.
     pub fn parse(text: &str) -> Result<Self, TokenListError> {
         let mut callers = Callers::new();
         for (number, line) in text.lines().enumerate() {
@@ -129,6 +133,12 @@ impl BearerTokens {
             if callers.insert(sha256(token.as_bytes()), caller).is_some() {
                 return Err(invalid(TokenListErrorKind::Duplicate));
             }
+        }
+        if callers.is_empty() {
+            return Err(TokenListError {
+                line: text.lines().count().max(1),
+                reason: TokenListErrorKind::NoCaller,
+            });
         }
         Ok(Self::from_callers(callers))
     }

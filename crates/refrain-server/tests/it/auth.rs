@@ -209,6 +209,8 @@ fn token_list_errors_name_the_line() {
     for (text, line, expected) in [
         (format!("alice {ALICE}\nbob\n"), 2, "PRINCIPAL ACCESS_TOKEN"),
         ("# comment\n\nalice short\n".into(), 3, "16 characters"),
+        (String::new(), 1, "without a caller"),
+        ("# alice\n".into(), 1, "without a caller"),
         (
             format!("alice {ALICE}\n#\nbob {ALICE}"),
             3,

@@ -253,7 +253,10 @@ async fn read(stdout: ChildStdout, shared: &Arc<PipeState>, drain: oneshot::Rece
 
 async fn read_errors(stderr: ChildStderr, shared: Arc<PipeState>) {
     let mut lines = OutputLines::new(stderr, STDERR_MAX);
+    let mut pace = Pace::of_log_lines();
     while let Some((line, _)) = lines.next().await {
+        pace.count_messages(line.len(), 1);
+        pace.wait().await;
         tracing::debug!(program = shared.program, line, "server stderr");
         (shared.setup.on_stderr)(&line);
         let mut tail = shared.stderr.lock();
