@@ -223,13 +223,13 @@ impl JwtTable {
         .into_iter();
         let first = audiences.next();
         if first.is_none() {
-            let expected = "set auth.resource, or --resource, to the URL of this endpoint, \
+            let resource = "set auth.resource, or --resource, to the URL of this endpoint, \
                             or set auth.jwt.audience to the `aud` claim of the access tokens";
-            let mut error = missing(JWT, "audience", expected);
-            if self.audience.is_some() {
-                error.0 = "auth.jwt.audience";
-            }
-            errors.push(error);
+            let audience = "remove it, or set it to the `aud` claim of the access tokens";
+            errors.push(match self.audience {
+                None => missing("auth", "resource", resource),
+                Some(_) => invalid("auth.jwt.audience", format!("it is empty: {audience}")),
+            });
         }
         let (issuer, jwks) = (self.issuer.as_ref()?, self.jwks.as_ref()?);
         let jwks = match jwks.as_str().split_once("://") {

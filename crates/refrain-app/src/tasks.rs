@@ -270,7 +270,7 @@ fn print_task(row: &TaskRow, json: bool) {
     let outcome = outcome.map(|outcome| format!("{} bytes", outcome.len()));
     let mut expires = timestamp(task.created + task.ttl);
     if task.status.is_terminal() {
-        expires.push_str(", or keep_seconds after its end if that is later");
+        expires.push_str(", or `tasks.keep_seconds` after the end of the task if that is later");
     }
     let lines = [
         ("id", task.id.to_string()),

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use url::Url;
 
-const START_HINT: &str = "check that the URL is right and its server runs, or run the command yourself to see the cause; a command from a \
-                          configuration file may need an environment variable in `env`, or `inherit_env = true`";
+const COMMAND_HINT: &str = "a command must speak MCP over standard input and output; run it yourself to see the cause. A command of a configuration \
+                          file may need an environment variable in `env`, or `inherit_env = true`";
 const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet, `memory:` for this process alone \
                           [default: $REFRAIN_STORE, then memory:]";
 
@@ -150,7 +150,11 @@ fn check(options: &CheckOptions) -> Result<ExitCode, AppError> {
     if options.json {
         anstream::println!("{}", serde_json::to_string_pretty(&reports)?);
     } else {
-        reports.iter().for_each(print);
+        let hint = match options.backend.url {
+            Some(_) => "check that the URL is right, and that its server runs",
+            None => COMMAND_HINT,
+        };
+        reports.iter().for_each(|report| print(report, hint));
     }
     let is_ok = reports.iter().all(|report| report.error.is_none());
     Ok(if is_ok {
@@ -160,7 +164,8 @@ fn check(options: &CheckOptions) -> Result<ExitCode, AppError> {
     })
 }
 
-fn print(report: &BackendReport) {
+/// Prints a report, and the hint for a backend that did not start.
+fn print(report: &BackendReport, hint: &str) {
     let BackendReport {
         backend,
         server,
@@ -172,7 +177,7 @@ fn print(report: &BackendReport) {
     if let Some(error) = &report.error {
         anstream::println!("  {INVALID}error:{INVALID:#} {}", one_line(error));
         if report.server.is_none() {
-            anstream::println!("  {DIM}hint: {START_HINT}{DIM:#}");
+            anstream::println!("  {DIM}hint: {hint}{DIM:#}");
         }
         return;
     }

@@ -348,7 +348,7 @@ impl AskAnswer {
         )))
     }
 
-    /// The consent to visit a URL.
+    /// Accepts without content: the consent to visit a URL.
     pub fn visited() -> Self {
         Self::Accept(Map::new())
     }

@@ -103,13 +103,16 @@ impl ClientInner {
     async fn connect_in(&self, dialect: Dialect) -> Result<Negotiation, NegotiationError> {
         match dialect {
             Dialect::Modern => Ok(Negotiation::Modern(self.discover_modern().await?)),
-            Dialect::Draft(draft) => Ok(Negotiation::Modern(self.discover_in(draft.name()).await?)),
             Dialect::Revision(_) | Dialect::FirstRevision => {
                 match self.initialize_configured().await {
                     Ok(handshake) => Ok(Negotiation::Legacy(handshake)),
                     Err(error) if is_rejection(&error) => Err(self.event_stream_or(error).await),
                     Err(error) => Err(error.into()),
                 }
+            }
+            translated => {
+                let server = self.discover_translated(translated.name()).await?;
+                Ok(Negotiation::Modern(server))
             }
         }
     }
@@ -156,15 +159,15 @@ impl ClientInner {
     }
 
     /// Sends `server/discover` through a translating link.
-    async fn discover_in(&self, draft: &str) -> Result<ServerInfo, ErrorKind> {
-        let not_mcp = |why| self.not_mcp(format!("it does not support {draft}: {why}"));
+    async fn discover_translated(&self, dialect: &str) -> Result<ServerInfo, ErrorKind> {
+        let not_mcp = |why| self.not_mcp(format!("it does not support {dialect}: {why}"));
         let raw = match self.request(Request::discover()).await {
             Err(ErrorKind::Rpc(failure)) => return Err(not_mcp(failure.to_string())),
             raw => raw?,
         };
         let server = ServerInfo::from_discover(&raw).map_err(|error| not_mcp(error.to_string()))?;
         Ok(ServerInfo {
-            version: draft.to_owned(),
+            version: dialect.to_owned(),
             // Translated responses do not list revisions.
             versions: Vec::new(),
             ..server

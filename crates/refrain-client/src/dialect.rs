@@ -80,6 +80,11 @@ impl Dialect {
         }
     }
 
+    /// Whether this is a published revision of the protocol.
+    pub fn is_revision(self) -> bool {
+        !matches!(self, Self::Draft(_))
+    }
+
     pub(crate) fn wrap(self, link: Link, ids: RequestIds) -> Link {
         match self {
             Self::Modern | Self::Revision(_) | Self::FirstRevision => link,

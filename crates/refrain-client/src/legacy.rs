@@ -137,7 +137,13 @@ impl ClientInner {
             response
         };
         let response = exchanged.instrument(span.clone()).await;
-        self.end_request(&request.into(), &span, begun.elapsed(), response.as_ref());
+        self.end_request(
+            &request.into(),
+            &span,
+            begun.elapsed(),
+            response.as_ref(),
+            false,
+        );
         let rejected = |failure| LinkError::Final(ErrorKind::Rpc(failure));
         let raw = response?.outcome.map_err(rejected)?;
         let server = ServerInfo::from_initialize(&raw)

@@ -67,7 +67,7 @@ impl ClientInner {
     }
 
     /// All pages of a list. If the server rejects a cursor, starts once more from the first page.
-    async fn list<T: ListEntry + DeserializeOwned>(
+    async fn list<T: ListEntry + DeserializeOwned + Send + 'static>(
         &self,
         method: &'static str,
     ) -> Result<Vec<AsSent<T>>, Error> {
@@ -85,7 +85,7 @@ impl ClientInner {
     }
 
     /// Reads the pages of a list. Sets `cursor` to the cursor of the last page.
-    async fn pages<T: ListEntry + DeserializeOwned>(
+    async fn pages<T: ListEntry + DeserializeOwned + Send + 'static>(
         &self,
         method: &'static str,
         cursor: &mut Option<Value>,
@@ -97,20 +97,14 @@ impl ClientInner {
             let cursor_param = cursor.iter().map(|cursor| ("cursor", cursor.clone()));
             let request = Request::new(method, cursor_param);
             let (raw, page) = self.request_cached(request).await?;
-            size.add(&raw, &page);
-            drop(page);
-            let (entries, next) = split_page(&raw, method, T::MEMBER)?;
-            size.entries += entries.len();
-            size.check(limits)?;
-            let mut invalid = None;
-            items.extend(entries.into_iter().filter_map(|entry| {
-                let read = AsSent::read(entry);
-                read.map_err(|error| invalid = Some(error)).ok()
-            }));
-            if let Some(error) = invalid {
-                limited_event!(WARN, method, %error, "invalid list entries skipped");
-            }
-            match next {
+            let limits = limits.clone();
+            let page = large_message::parse(raw.get().len(), move || {
+                Page::read(&raw, page, method, size, &limits)
+            })
+            .await?;
+            items.extend(page.items);
+            size = page.size;
+            match page.next {
                 None => return Ok(items),
                 next => *cursor = next,
             }
@@ -162,6 +156,41 @@ impl ClientInner {
     }
 }
 
+/// A page of a list.
+struct Page<T> {
+    items: Vec<AsSent<T>>,
+    /// The size of the list so far, with this page.
+    size: ListSize,
+    next: Option<Value>,
+}
+
+impl<T: ListEntry + DeserializeOwned> Page<T> {
+    /// Reads a page from its text and its parsed form, which is dropped before the entries are read.
+    fn read(
+        raw: &RawValue,
+        parsed: Value,
+        method: &str,
+        mut size: ListSize,
+        limits: &ClientLimits,
+    ) -> Result<Self, ErrorKind> {
+        size.add(raw, &parsed);
+        drop(parsed);
+        let (entries, next) = split_page(raw, method, T::MEMBER)?;
+        size.entries += entries.len();
+        size.check(limits)?;
+        let mut invalid = None;
+        let items = entries.into_iter().filter_map(|entry| {
+            let read = AsSent::read(entry);
+            read.map_err(|error| invalid = Some(error)).ok()
+        });
+        let items = items.collect();
+        if let Some(error) = invalid {
+            limited_event!(WARN, method, %error, "invalid list entries skipped");
+        }
+        Ok(Self { items, size, next })
+    }
+}
+
 /// The entries of a page as sent, and the cursor of the next page.
 fn split_page<'a>(
     page: &'a RawValue,
@@ -180,7 +209,7 @@ fn split_page<'a>(
 }
 
 /// The size of a list over all its pages.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct ListSize {
     bytes: usize,
     values: usize,

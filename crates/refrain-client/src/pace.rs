@@ -15,9 +15,9 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The pace of messages on a stream: 64 MiB at once, then 4 MiB per second. Each message costs 1 KiB besides its bytes.
+    /// The pace of messages on a stream: 16 MiB at once, then 4 MiB per second. Each message costs 1 KiB besides its bytes.
     pub(crate) fn of_messages() -> Self {
-        Self::new(64.0 * MIB, 4.0 * MIB)
+        Self::new(16.0 * MIB, 4.0 * MIB)
     }
 
     /// The pace of lines on standard error: 8 MiB at once, then 4 MiB per second. Each line costs 1 KiB besides its bytes.
@@ -70,7 +70,7 @@ mod tests {
     async fn burst_passes_and_the_rest_waits() {
         let began = Instant::now();
         let mut pace = Pace::of_messages();
-        for _ in 0..59_000 {
+        for _ in 0..14_000 {
             pace.wait().await;
             pace.count_messages(100, 1);
         }
@@ -79,12 +79,12 @@ mod tests {
             pace.wait().await;
             pace.count_messages(100, 1);
         }
-        // 120,000 messages of 1,124 bytes are 129 MiB; 64 MiB pass at once.
+        // 75,000 messages of 1,124 bytes are 80 MiB; 16 MiB pass at once.
         let elapsed = began.elapsed().as_secs();
         assert!((15..18).contains(&elapsed), "{elapsed} s");
         tokio::time::sleep(Duration::from_secs(60)).await;
         let began = Instant::now();
-        for _ in 0..50_000 {
+        for _ in 0..14_000 {
             pace.wait().await;
             pace.count_messages(100, 1);
         }

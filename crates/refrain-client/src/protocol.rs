@@ -135,8 +135,10 @@ impl ClientInner {
         let span = self.open_span(&plan.request, plan.meta, id, legacy);
         let begun = Instant::now();
         let sent = self.send_in_span(plan, session, id, &span);
-        let response = sent.instrument(span.clone()).await;
-        self.end_request(plan, &span, begun.elapsed(), response.as_ref());
+        let mut response = sent.instrument(span.clone()).await;
+        let elapsed = begun.elapsed();
+        let is_tool_error = self.is_tool_error(plan, &span, &mut response).await;
+        self.end_request(plan, &span, elapsed, response.as_ref(), is_tool_error);
         response
     }
 
@@ -198,7 +200,9 @@ impl ClientInner {
             self.connection.link.open(&subscription).await
         };
         let opened = opening.instrument(span.clone()).await;
-        opened.inspect_err(|error| self.end_request(&plan, &span, begun.elapsed(), Err(error)))
+        opened.inspect_err(|error| {
+            self.end_request(&plan, &span, begun.elapsed(), Err(error), false);
+        })
     }
 
     /// Restarts a server process that has exited, or opens a lost event stream again. Requests in flight are not repeated:

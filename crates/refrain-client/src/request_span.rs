@@ -4,16 +4,18 @@
 
 use crate::client::ClientInner;
 use crate::error::ErrorKind;
+use crate::large_message;
 use crate::legacy::LegacySession;
 use crate::protocol::RequestPlan;
 use crate::random::hex;
-use crate::transport::{LinkError, LinkResponse};
+use crate::transport::{LinkError, LinkResponse, LinkResult};
 use aws_lc_rs::digest::{SHA256, digest};
 use refrain_wire::client::Request;
 use refrain_wire::{CallKind, PROTOCOL_VERSION, TraceContext, Traceparent, otel};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::mem;
 use std::time::Duration;
 use tracing::Span;
 use tracing::field::{Empty, display};
@@ -93,6 +95,38 @@ impl ClientInner {
         span
     }
 
+    fn reports_requests(&self, span: &Span) -> bool {
+        !span.is_disabled() || self.setup.on_request.is_some()
+    }
+
+    /// Whether a response is the result of a failed tool, if that is reported.
+    pub(crate) async fn is_tool_error(
+        &self,
+        plan: &RequestPlan<'_>,
+        span: &Span,
+        response: &mut LinkResult<LinkResponse>,
+    ) -> bool {
+        let is_tool = plan.request.call_kind() == Some(CallKind::Tool);
+        let Ok(LinkResponse {
+            outcome: Ok(result),
+            ..
+        }) = response
+        else {
+            return false;
+        };
+        if !is_tool || !self.reports_requests(span) {
+            return false;
+        }
+        let raw = mem::take(result);
+        let (raw, is_error) = large_message::parse(raw.get().len(), move || {
+            let is_error = is_error(raw.get());
+            (raw, is_error)
+        })
+        .await;
+        *result = raw;
+        is_error
+    }
+
     /// Records the response to a request, and reports it to the host.
     pub(crate) fn end_request(
         &self,
@@ -100,8 +134,9 @@ impl ClientInner {
         span: &Span,
         elapsed: Duration,
         response: Result<&LinkResponse, &LinkError>,
+        is_tool_error: bool,
     ) {
-        if span.is_disabled() && self.setup.on_request.is_none() {
+        if !self.reports_requests(span) {
             return;
         }
         let request = &plan.request;
@@ -113,13 +148,7 @@ impl ClientInner {
                 span.record("rpc.response.status_code", display(failure.code));
                 Some(failure.code.to_string().into())
             }
-            Ok(LinkResponse {
-                outcome: Ok(result),
-                ..
-            }) => {
-                let is_tool = request.call_kind() == Some(CallKind::Tool);
-                (is_tool && is_error(result.get())).then_some("tool_error".into())
-            }
+            Ok(_) => is_tool_error.then_some("tool_error".into()),
             Err(error) => Some(error_type(error.kind())),
         };
         if let Some(error_type) = &error_type {

@@ -15,7 +15,7 @@ use crate::retry::{backoff, within};
 use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use refrain_wire::client::{Request, Task, TaskStatus, check_complete};
+use refrain_wire::client::{ReadError, Request, Task, TaskStatus, check_complete};
 use refrain_wire::{Filter, TaskMethod};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -160,6 +160,10 @@ impl ClientInner {
         id: &str,
     ) -> Result<(Option<Value>, Duration), ErrorKind> {
         let task = self.task(id).await?;
+        if task.id != id {
+            let why = format!("the result of tasks/get is about task {:?}", task.id);
+            return Err(ReadError::Unexpected(why).into());
+        }
         (self.setup.on_task)(&task);
         let interval = task.poll_interval.unwrap_or(POLL_DEFAULT);
         let interval = interval.clamp(POLL_MIN, POLL_MAX);

@@ -37,7 +37,7 @@ pub(crate) struct Evidence {
 pub(crate) struct RetryCauses {
     /// The previous worker was killed.
     pub(crate) killed: u64,
-    /// The previous worker was stopped for longer than its lease.
+    /// The previous worker was paused for longer than its lease.
     pub(crate) stopped: u64,
     /// The previous worker lost its lease while the database was down.
     pub(crate) restarted: u64,
@@ -188,7 +188,7 @@ impl<'a> Checker<'a> {
             }
             if successor.acquired < previous.renewed {
                 self.fault(format!(
-                    "task {task}: process {process} held fence {fence} for longer when {holder}"
+                    "task {task}: process {process} still renewed its lease (fence {fence}) when {holder}"
                 ));
             }
             let is_missing = |effect: &&Effect| !successor.first_journal.contains(effect);

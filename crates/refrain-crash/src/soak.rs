@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`users`] | callers of the three homes, subscribers, and the clients of tasks |
+//! | [`users`] | callers whose journals are with the client, live and legacy callers, subscribers, and the clients of tasks |
 //! | [`hostile`] | clients that try to exhaust an instance |
 //! | [`check`] | the results and effects of calls, against the guarantees |
 //! | [`monitor`] | memory, open files and gauges of the instance that is never killed |
@@ -130,6 +130,7 @@ pub(crate) async fn run(
         failed = soak.monitor(&monitor, begun) => match failed? {},
     };
     drop(balancer);
+    // Keeps the first instance.
     soak.run.fleet.end(1).await;
     let left = monitor.settle(&before, SETTLE_TIMEOUT).await?;
     soak.run.fleet.end(0).await;

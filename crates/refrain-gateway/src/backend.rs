@@ -199,10 +199,11 @@ async fn wait_for_roots_ask(asked: &AtomicBool) {
     }
 }
 
-/// Declares the asks that a caller can answer. Each call replaces the handlers declared here, which reject all asks.
+/// Declares the asks that the callers of a connection can answer. The handlers declared here reject them. A call replaces those
+/// of the kinds that its caller can answer.
 fn declare(mut builder: ClientBuilder, support: AskSupport) -> ClientBuilder {
     fn refuse<T>() -> Ready<Result<T, HandlerError>> {
-        let why = "this request belongs to no call, so no client can answer it";
+        let why = "no client is connected that can answer this request";
         ready(Err(AskRefusal(why.to_owned()).into()))
     }
     if support.form {

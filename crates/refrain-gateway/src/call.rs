@@ -5,6 +5,7 @@
 //! | 2026-07-28 over HTTP | each round of the backend is a step, so the call needs no connection while it waits for an answer |
 //! | other | the call waits on its connection; its asks are answered there |
 
+mod encode;
 mod inline;
 mod rounds;
 
@@ -16,8 +17,9 @@ use crate::pool::{AcquireError, ConnectionGuard, ConnectionKey, Owner};
 use crate::support::AskSupport;
 use refrain::client::wire::limited_event;
 use refrain::client::{self, CallSpec, Client};
+use refrain::runtime::core::Outcome;
 use refrain::runtime::wire::{CallKind, Completion, Reference};
-use refrain::server::{CompletionInput, RawResult};
+use refrain::server::CompletionInput;
 use refrain::{Cx, Error, Result};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -47,7 +49,7 @@ impl ProxiedTarget {
         name: &str,
         arguments: Map<String, Value>,
         handle: Option<Arc<str>>,
-    ) -> Result<RawResult> {
+    ) -> Result<Outcome> {
         let owner = Owner {
             principal: cx.principal().clone(),
             handle,
@@ -72,7 +74,7 @@ impl ProxiedTarget {
             true => rounds::run(&cx, self, owner, spec).await,
             false => inline::run(&cx, &self.backend, owner, spec).await,
         };
-        called.map(RawResult)
+        called?.encode(self.kind).await
     }
 
     /// Asks the backend for suggestions for an argument or a variable.
@@ -177,17 +179,6 @@ fn is_answered<T>(outcome: &Result<T, client::Error>) -> bool {
     match outcome {
         Ok(_) => true,
         Err(error) => matches!(error.kind, Rpc(_) | Unanswered(_)),
-    }
-}
-
-/// The result object of a backend.
-fn into_members(backend: &Backend, result: Value) -> Result<Map<String, Value>> {
-    match result {
-        Value::Object(members) => Ok(members),
-        _ => Err(Error::msg(format!(
-            "backend {} returned an invalid result: expected an object",
-            backend.spec.name
-        ))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Connections between an rmcp handler and Refrain.
 //!
 //! A handler reaches its client through the rmcp `Peer` of a connection. Each call has its own connection, which is closed
-//! when the call ends. Lists and the watch have one without a call, on which requests of the handler are rejected.
+//! when the call ends. Lists and [`watch`](crate::watch) use a connection without a call, on which requests of the handler are rejected.
 
 use refrain::Cx;
 use refrain::runtime::wire::{Capabilities, Capability};

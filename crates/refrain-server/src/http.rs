@@ -308,7 +308,7 @@ impl HttpService {
     }
 }
 
-/// Responds to the POST requests of an endpoint: of the ratified revision, or of a draft.
+/// Responds to the POST requests of an endpoint.
 pub(crate) trait Responder: Sync {
     fn respond(
         &self,

@@ -48,7 +48,7 @@ pub use instance::{
 };
 pub use metrics::{MetricsPort, Scrape};
 pub use proxy::FaultProxy;
-pub use reply::{asked, names, result, text, token};
+pub use reply::{asked, assert_contains, result, text, token};
 pub use request::{CAPABILITIES, CLIENT_INFO, LOG_LEVEL, Request, TASKS, VERSION};
 pub use stdio::StdioClient;
 pub use store::FaultyStore;

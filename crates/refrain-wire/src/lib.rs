@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`ratified`] | requests and replies of 2026-07-28 |
 //! | [`legacy`] | requests and replies of 2025-11-25, 2025-06-18 and 2025-03-26 |
-//! | [`drafts`] | messages of the three drafts, translated to and from 2026-07-28 |
+//! | [`drafts`] | messages of the three drafts that preceded 2026-07-28, translated to and from it |
 //! | [`client`] | the client side: writes requests, reads server messages |
 //!
 //! The types at the root are shared by all modules: the envelope ([`parse`], [`Message`], [`Id`], [`RpcError`]), calls and

@@ -29,7 +29,7 @@ async def trigger(client: Client, what: str, **arguments: Any) -> str:
     return final_text(await client.call_tool(f"test_trigger_{what}", arguments))
 
 
-async def listed_twice(
+async def change_is_announced_and_listed(
     server: Server, what: str, name: str, event: object, names: Callable[[Client], Any], **wanted: bool
 ) -> None:
     """Has something added and removed, and sees each change as an event and in the list."""
@@ -47,7 +47,7 @@ async def tools(server: Server) -> None:
     async def names(client: Client) -> list[str]:
         return [tool.name for tool in await all_tools(client)]
 
-    await listed_twice(
+    await change_is_announced_and_listed(
         server, "tool_change", "test_added_tool", ToolsListChanged(), names, tools_list_changed=True
     )
 
@@ -57,7 +57,7 @@ async def prompts(server: Server) -> None:
     async def names(client: Client) -> list[str]:
         return [prompt.name for prompt in await all_prompts(client)]
 
-    await listed_twice(
+    await change_is_announced_and_listed(
         server, "prompt_change", "test_added_prompt", PromptsListChanged(), names, prompts_list_changed=True
     )
 
@@ -67,7 +67,7 @@ async def resources(server: Server) -> None:
     async def names(client: Client) -> list[str]:
         return [str(resource.uri) for resource in await all_resources(client)]
 
-    await listed_twice(
+    await change_is_announced_and_listed(
         server, "resource_change", "test://added", ResourcesListChanged(), names, resources_list_changed=True
     )
 

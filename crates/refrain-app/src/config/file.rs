@@ -173,12 +173,17 @@ struct ConfigEntry {
     table: Option<EntryPath>,
     key: String,
     is_table: bool,
+    /// Whether the position is in one item of a list.
+    is_item: bool,
 }
 
 impl ConfigEntry {
     fn message(&self, names: &SettingNames, error: &str) -> String {
         match is_unknown(error) {
             true => self.unknown(names),
+            false if self.is_item => {
+                describe(Some(&format!("each item of {}", self.path.name)), error)
+            }
             false => describe(Some(&self.path.name), error),
         }
     }
@@ -269,6 +274,7 @@ fn take_entry(
                 table: table.cloned(),
                 key: key.get_ref().to_string(),
                 is_table: matches!(value.get_ref(), DeValue::Table(_)),
+                is_item: value.span() != *at && matches!(value.get_ref(), DeValue::Array(_)),
             });
             break;
         }

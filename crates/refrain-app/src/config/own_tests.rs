@@ -170,7 +170,7 @@ fn invalid_own_settings_are_rejected() {
         ),
         (
             "[backends.a]\ncommand = [\"x\", 5]\n",
-            "2:17: backends.a.command must be a string, not integer `5`",
+            "2:17: each item of backends.a.command must be a string, not integer `5`",
         ),
     ] {
         let shown = parse(text).expect_err(text);

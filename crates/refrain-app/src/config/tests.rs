@@ -136,7 +136,7 @@ fn error_is_printed_with_its_position() {
     let text = "audience = \"ä\"\n[limits]\n\trounds = 0 # none\n";
     let expected = "config.toml:3:11: limits.rounds must be at least 1, not 0\n   rounds = 0 # none\n            ^";
     assert_eq!(parse(text).unwrap_err(), expected);
-    // At the very end, and in a single line without a line end.
+    // An error at the very end of a text without a line end.
     let missing = parse("listen = ").unwrap_err();
     assert!(
         missing.starts_with("config.toml:1:10: missing value\n"),
@@ -181,6 +181,10 @@ fn invalid_settings_are_rejected() {
             "1:10: listen has no port: expected an address and a port, like",
         ),
         ("listen = \"::1\"", "1:10: listen has no port"),
+        (
+            "listen = \"127.0.0.1:80800\"",
+            "1:10: listen has the port 80800: the largest port is 65535",
+        ),
         (
             "listen = \"localhost:80\"",
             "1:10: listen must be an IP address and a port",
@@ -233,7 +237,7 @@ fn invalid_settings_are_rejected() {
         ),
         (
             "allowed_hosts = [\"a\", 5]",
-            "1:23: allowed_hosts must be a string, not integer `5`",
+            "1:23: each item of allowed_hosts must be a string, not integer `5`",
         ),
         (
             "allowed_hosts = [\"https://a/\"]",

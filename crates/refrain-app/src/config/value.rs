@@ -59,9 +59,13 @@ impl TryFrom<String> for Address {
     fn try_from(text: String) -> Result<Self, InvalidValue> {
         text.parse().map(Self).map_err(|_| {
             let example = "like \"127.0.0.1:8080\" or \"[::1]:8080\"";
-            InvalidValue(match text.parse::<IpAddr>() {
-                Ok(_) => format!("has no port: expected an address and a port, {example}"),
-                Err(_) => format!("must be an IP address and a port, {example}"),
+            let port = text.rsplit_once(':').map(|(_, port)| port);
+            let is_large =
+                |port: &&str| port.parse::<u32>().is_ok_and(|port| port > u16::MAX.into());
+            InvalidValue(match (text.parse::<IpAddr>(), port.filter(is_large)) {
+                (Ok(_), _) => format!("has no port: expected an address and a port, {example}"),
+                (_, Some(port)) => format!("has the port {port}: the largest port is 65535"),
+                _ => format!("must be an IP address and a port, {example}"),
             })
         })
     }

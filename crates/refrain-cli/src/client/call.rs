@@ -92,6 +92,10 @@ struct CallOptions {
     answers: AnswerOptions,
 }
 
+fn is_http_url(word: &str) -> bool {
+    word.starts_with("http://") || word.starts_with("https://")
+}
+
 impl CallOptions {
     async fn connect(&self, target: ServerTarget) -> Result<ServerConnection, CommandError> {
         let saved = self.save.as_deref().map(SavedCall::new).transpose()?;
@@ -106,8 +110,14 @@ impl CallOptions {
         is_target: impl Fn(&str) -> bool,
     ) -> Result<(), CommandError> {
         match words.first() {
+            Some(first)
+                if self.connect.command().is_some() && is_http_url(first) && command != "read" =>
+            {
+                let message = format!("a URL cannot be combined with --stdio: leave out {first:?}");
+                Err(CommandError::usage(message))
+            }
             Some(first) if self.connect.command().is_none() && is_target(first) => {
-                let given = words[1..].iter().position(|word| word.starts_with("http"));
+                let given = words[1..].iter().position(|word| is_http_url(word));
                 let mut words = words.to_vec();
                 let (url, hint) = match given {
                     Some(index) => (words.remove(index + 1), "the URL comes first:"),
@@ -181,7 +191,7 @@ pub(super) async fn read(options: ReadOptions) -> Result<Code, CommandError> {
     } = options;
     let words: Vec<String> = url.into_iter().chain(uri).collect();
     call_options.expect_url("read", &words, |word| {
-        words.len() == 1 && word.contains("://") && !word.starts_with("http")
+        words.len() == 1 && word.contains("://") && !is_http_url(word)
     })?;
     let mut words = words.into_iter();
     let target = call_options.connect.target(&mut words)?;

@@ -181,7 +181,8 @@ impl From<&Error> for CommandError {
             ErrorKind::InvalidAddress { address, .. }
                 if !address.is_empty() && !address.contains("://") =>
             {
-                command_error.hint(format!("did you mean http://{address}?"))
+                let path = if address.contains('/') { "" } else { "/mcp" };
+                command_error.hint(format!("did you mean http://{address}{path}?"))
             }
             ErrorKind::HttpStatus {
                 status: 404 | 405 | 501,

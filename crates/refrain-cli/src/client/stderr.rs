@@ -132,7 +132,7 @@ pub(super) fn progress(progress: &Progress) {
 }
 
 /// Shows the state of the task that the command waits for: on a terminal its id, then a spinner with its status and the time
-/// so far; otherwise a line for each change.
+/// so far; otherwise a line for each change, and after the first [`LINES_MAX`] at most one per [`LINE_INTERVAL`].
 pub(super) fn task(task: &Task) {
     let state = &mut *STDERR.lock();
     if task.status.is_over() || state.holders > 0 {

@@ -58,7 +58,7 @@ impl TaskTarget {
         let server = connect.target(&mut words)?;
         let id = words.next().ok_or_else(|| {
             CommandError::usage("missing task id")
-                .hint("`refrain call` prints the id of a task that it stops waiting for")
+                .hint("`refrain call` prints the id of a task when it stops waiting for it")
         })?;
         super::expect_end(words)?;
         Ok((connect, server, id))

@@ -258,7 +258,7 @@ fn display(field: &Field, value: &Value) -> (Style, String) {
             let values: Vec<String> = values.iter().map(one).collect();
             (VALUE, values.join(", "))
         }
-        Value::String(text) if text.is_empty() => (DIM, EMPTY.to_owned()),
+        Value::String(text) if text.is_empty() && title(value).is_none() => (DIM, EMPTY.to_owned()),
         value => (VALUE, one(value)),
     }
 }
@@ -316,5 +316,24 @@ fn limits<T: std::fmt::Display + PartialEq>(
         (None, Some(max)) => Some(format!("at most {max}{unit}")),
         (Some(min), Some(max)) if min == max => Some(format!("exactly {min}{unit}")),
         (Some(min), Some(max)) => Some(format!("{min} to {max}{unit}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use serde_json::value::to_raw_value;
+
+    #[test]
+    fn choice_with_an_empty_value_is_shown_with_its_title() {
+        let choices =
+            json!([{"const": "", "title": "No preference"}, {"const": "w", "title": "Window"}]);
+        let seat = json!({"type": "string", "oneOf": choices});
+        let schema = to_raw_value(&json!({"type": "object", "properties": {"seat": seat}}));
+        let form = Form::parse(&schema.expect("it is JSON")).expect("a valid form");
+        let shown = |value| display(&form.fields()[0], &value).1;
+        assert_eq!(shown(json!("")), "No preference ()");
+        assert_eq!(shown(json!("w")), "Window (w)");
     }
 }

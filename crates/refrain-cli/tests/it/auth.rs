@@ -251,13 +251,10 @@ async fn auth_error_names_its_setting() {
             "auth.jwt.jwks is missing",
         ),
         (good.replace(ISSUER, "a#b"), "auth.jwt.issuer:"),
-        (
-            good.replace("resource = ", "#"),
-            "auth.jwt.audience is missing",
-        ),
+        (good.replace("resource = ", "#"), "auth.resource is missing"),
         (
             format!("{good}audience = []\n"),
-            "auth.jwt.audience is missing",
+            "auth.jwt.audience: it is empty",
         ),
         (format!("{good}audience = \"\"\n"), "auth.jwt.audience must"),
         (jwt("http://example.com/jwks"), "auth.jwt.jwks:"),

@@ -196,7 +196,7 @@ fn malformed_key_line_is_reported_without_its_secret() {
         &file,
         &none,
         &keys("list", &file),
-        &["exactly one minting key"],
+        &["exactly one key that seals new tokens"],
     );
 }
 

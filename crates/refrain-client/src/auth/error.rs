@@ -57,7 +57,7 @@ pub enum AuthError {
     /// The server does not name an authorization server.
     #[error(
         "the server requires authorization, but neither its response nor {0} names an authorization server; \
-         its operator has to serve protected resource metadata (RFC 9728)"
+         its operator must serve protected resource metadata (RFC 9728), or give you an access token if it does not use OAuth"
     )]
     NoResourceMetadata(String),
     /// The protected resource metadata is for another server.

@@ -181,7 +181,7 @@ impl OAuth {
         OAuthBuilder::new(OAuthFlow::Stored, None).grants(grants)
     }
 
-    /// The state of one server. Fails for an unsafe URL: tokens are not sent over plain HTTP.
+    /// The state of one server. Fails for an unsafe URL: tokens are not sent over plain HTTP, except to a loopback address.
     fn server(&self, url: &Url) -> AuthResult<Arc<ServerAuth>> {
         let mut url = safe_url("the server", url.as_str(), url)?;
         url.set_fragment(None);

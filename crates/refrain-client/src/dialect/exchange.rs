@@ -2,14 +2,16 @@
 
 use super::{DialectError, Translator};
 use crate::error::ErrorKind;
+use crate::large_message;
 use crate::legacy::{PING, respond_to_stray};
 use crate::retry::before_timeout;
 use crate::transport::{
     IncomingMessage, LinkError, LinkExchange, LinkResponse, LinkResult, OutgoingMessage,
 };
 use http::HeaderValue;
-use refrain_wire::client::{CallReply, check_no_asks};
+use refrain_wire::client::{CallReply, ReadError, check_no_asks};
 use serde_json::Value;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,12 +90,17 @@ impl TranslatorExchange {
                 IncomingMessage::Request { id, method, .. } => {
                     self.translator.reject(&id, &method).await?;
                 }
-                IncomingMessage::Response(response) => {
-                    if let (true, Ok(raw)) = (self.is_call, &response.outcome)
-                        && let CallReply::Complete(result) = CallReply::read(raw)?
-                    {
-                        // A server of another draft could send its asks inside of the result.
-                        check_no_asks(&result)?;
+                IncomingMessage::Response(mut response) => {
+                    if let (true, Ok(raw)) = (self.is_call, &mut response.outcome) {
+                        let result = mem::take(raw);
+                        *raw = large_message::parse(result.get().len(), move || {
+                            if let CallReply::Complete(result) = CallReply::read(&result)? {
+                                // A server of another draft could send its asks inside of the result.
+                                check_no_asks(&result)?;
+                            }
+                            Ok::<_, ReadError>(result)
+                        })
+                        .await?;
                     }
                     return Ok(IncomingMessage::Response(response));
                 }

@@ -36,16 +36,19 @@ pub(super) struct StreamEvent {
 
 impl EventParser {
     /// Adds a chunk of the body, and returns the non-empty events that it completes.
-    pub(super) fn push(&mut self, chunk: &[u8]) -> Vec<StreamEvent> {
+    pub(super) fn push(&mut self, mut chunk: &[u8]) -> Vec<StreamEvent> {
         let mut complete = Vec::new();
-        for &byte in chunk {
-            let after_cr = mem::replace(&mut self.after_cr, byte == b'\r');
-            match byte {
-                b'\n' if after_cr => {}
-                b'\n' | b'\r' => complete.extend(self.end_line()),
-                _ => self.line.push(byte),
-            }
+        if mem::take(&mut self.after_cr) {
+            chunk = chunk.strip_prefix(b"\n").unwrap_or(chunk);
         }
+        while let Some(end) = chunk.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            let (text, rest) = chunk.split_at(end);
+            self.line.extend_from_slice(text);
+            complete.extend(self.end_line());
+            self.after_cr = rest == b"\r";
+            chunk = rest.strip_prefix(b"\r\n").unwrap_or(&rest[1..]);
+        }
+        self.line.extend_from_slice(chunk);
         complete
     }
 
@@ -54,8 +57,15 @@ impl EventParser {
     }
 
     fn end_line(&mut self) -> Option<StreamEvent> {
-        let line = mem::take(&mut self.line);
-        let mut line = line.as_slice();
+        let mut buffer = mem::take(&mut self.line);
+        let event = self.read_line(&buffer);
+        // Keeps the capacity.
+        buffer.clear();
+        self.line = buffer;
+        event
+    }
+
+    fn read_line(&mut self, mut line: &[u8]) -> Option<StreamEvent> {
         if !mem::replace(&mut self.has_started, true) {
             line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         }

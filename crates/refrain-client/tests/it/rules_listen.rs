@@ -1,4 +1,4 @@
-//! Protocol rules for subscriptions.
+//! Protocol rules for completion, pings and subscriptions.
 
 use crate::support::{FakeServer, Respond};
 use refrain_client::wire::{Filter, Reference};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 #[tokio::test]
-async fn completion_and_ping_are_requests_of_the_revision() {
+async fn completion_is_sent_and_ping_is_a_discover_request() {
     let server = FakeServer::start(|_| {
         let completion = json!({"values": ["Norwegian"], "total": 1, "hasMore": false});
         Respond::Result(json!({"resultType": "complete", "completion": completion}))
@@ -58,7 +58,7 @@ async fn partial_completion_is_read_and_an_invalid_one_rejected() {
     }
 }
 
-/// A server that grants tool changes, sends these messages, and closes the stream.
+/// Subscribes at a server that grants only changes of the tool list, sends these messages, and closes the stream.
 async fn subscribe(messages: Vec<Value>) -> (FakeServer, ChangeStream) {
     let server = FakeServer::start(move |request| {
         let meta = json!({"io.modelcontextprotocol/subscriptionId": request["id"]});

@@ -74,6 +74,15 @@ async fn dropped_task_is_cancelled_by_tasks_cancel() {
 }
 
 #[tokio::test]
+async fn state_of_another_task_is_an_error() {
+    let server = task_server(|_| json!({"taskId": "t2", "status": "working"})).await;
+    let client = Client::builder().connect(&server.url).await.unwrap();
+    let error = client.call_tool("t", json!({})).await.unwrap_err();
+    assert_matches!(error.kind, ErrorKind::InvalidResponse(_));
+    assert!(error.to_string().contains("t2"), "{error}");
+}
+
+#[tokio::test]
 async fn malformed_task_times_do_not_lose_the_result() {
     for (time, read) in [
         (json!(-1), None),

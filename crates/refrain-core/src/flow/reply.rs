@@ -85,7 +85,7 @@ impl Incomplete {
         Self::default()
     }
 
-    /// Asks for a form.
+    /// Asks the user to fill in a form.
     pub fn form(
         self,
         key: impl Into<Cow<'static, str>>,

@@ -71,7 +71,7 @@ impl Start {
     }
 
     /// Marks a first round without a call id, which no other request can run. Its tokens contain the outcomes of `once`, so these are
-    /// not recorded.
+    /// recorded only if the call can become a task.
     pub fn unrepeatable(mut self) -> Self {
         self.is_repeatable = false;
         self

@@ -95,13 +95,13 @@ pub enum KeyRingError {
         reason: String,
     },
     /// There must be exactly one minting key.
-    #[error("expected exactly one minting key in the key ring, found {0}")]
+    #[error("expected exactly one key that seals new tokens (state `minting`), found {0}")]
     Minting(usize),
     /// No key has this id.
     #[error("unknown key id {0}")]
     Unknown(String),
     /// The minting key cannot be retired.
-    #[error("key {0} is minting; promote another key before you retire it")]
+    #[error("key {0} seals new tokens (state `minting`): promote another key before you retire it")]
     InUse(KeyId),
 }
 
@@ -231,9 +231,9 @@ impl FromStr for KeyRing {
             let [id, state, secret] = parts[..] else {
                 return Err(invalid("expected `ID STATE SECRET`"));
             };
-            let state = state
-                .parse()
-                .map_err(|_| invalid("the state must be staged, minting or retiring"))?;
+            let state = state.parse().map_err(|_| {
+                invalid("expected `ID STATE SECRET`, where STATE is staged, minting or retiring")
+            })?;
             let secret: [u8; SECRET_LEN] = URL_SAFE_NO_PAD
                 .decode(secret)
                 .ok()

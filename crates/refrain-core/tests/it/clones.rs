@@ -11,7 +11,7 @@ use serde_json::json;
 const HEADER: usize = 33;
 
 fn clone(keys: &KeyRing) -> Sealer {
-    // Each clock starts with the same time and the same random bytes.
+    // `Clock` is also the random source: both clones start with the same time and the same random bytes.
     Sealer::new(keys.clone(), SealerOptions::default(), Clock::new())
 }
 

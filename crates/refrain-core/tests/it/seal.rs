@@ -574,8 +574,12 @@ fn invalid_key_ring_error_names_the_line() {
             "does not belong",
         ),
         (format!("{good}\n# x\n{good}"), "line 3", "duplicate key"),
-        (String::new(), "exactly one minting key", "0"),
-        (format!("{good}\n{other}"), "exactly one minting key", "2"),
+        (String::new(), "exactly one key that seals new tokens", "0"),
+        (
+            format!("{good}\n{other}"),
+            "exactly one key that seals new tokens",
+            "2",
+        ),
     ];
     for (text, line, reason) in cases {
         let error = text.parse::<KeyRing>().unwrap_err().to_string();

@@ -1,20 +1,20 @@
 //! Calls that hold their backend connection until they end: a legacy backend asks while the call runs; to a 2026-07-28
 //! backend without HTTP, the gateway sends the next rounds on it.
 
-use super::{CallConnection, CallTimer, call_error, into_members, is_answered};
+use super::encode::{self, BackendResult};
+use super::{CallConnection, CallTimer, call_error, is_answered};
 use crate::backend::Backend;
 use crate::metrics::BackendOutcome;
 use crate::pool::{CallEnd, Owner};
 use refrain::client::{CallSpec, ErrorKind};
 use refrain::{Cx, Result};
-use serde_json::{Map, Value};
 
 pub(super) async fn run(
     cx: &Cx,
     backend: &Backend,
     owner: Owner,
     spec: CallSpec,
-) -> Result<Map<String, Value>> {
+) -> Result<BackendResult> {
     let mut timer = CallTimer::new(backend);
     let connection = CallConnection::acquire(cx, owner, &mut timer).await?;
     let CallConnection {
@@ -35,7 +35,10 @@ pub(super) async fn run(
         Err(_) => BackendOutcome::Lost,
     };
     match called {
-        Ok(result) => into_members(backend, result),
+        Ok(result) => {
+            let permit = encode::permit(&result).await;
+            BackendResult::new(backend, result, permit)
+        }
         Err(error) => Err(call_error(backend, &error)),
     }
 }

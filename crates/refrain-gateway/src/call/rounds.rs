@@ -2,15 +2,17 @@
 //!
 //! The value of each step is the pending call with the backend's request state, so any gateway can send the next round.
 
-use super::{CallConnection, CallTimer, ProxiedTarget, call_error, into_members};
+use super::encode::{self, BackendResult, EncodePermit};
+use super::{CallConnection, CallTimer, ProxiedTarget, call_error};
 use crate::asks::AskForwarder;
 use crate::metrics::BackendOutcome;
 use crate::pool::{CallEnd, Owner};
 use futures_util::future::try_join_all;
+use parking_lot::Mutex;
 use refrain::client::{CallSpec, Client, ErrorKind, PendingCall, RoundOutcome};
 use refrain::{Cx, Error, Result};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
@@ -35,7 +37,7 @@ pub(super) async fn run(
     target: &ProxiedTarget,
     owner: Owner,
     spec: CallSpec,
-) -> Result<Map<String, Value>> {
+) -> Result<BackendResult> {
     let backend = &*target.backend;
     let mut timer = CallTimer::new(backend);
     if !backend.has_portable_rounds() {
@@ -52,16 +54,19 @@ pub(super) async fn run(
         asks,
     } = connection;
     let mut pending = None;
+    // Held from the result until it is encoded, because the step encodes and decodes it too.
+    let permit = Mutex::new(None);
     loop {
         connection.set_end(CallEnd::Abandoned);
         let sent = match target.is_repeatable {
             true => {
-                let send = |key: String| send_next(target, &client, pending.take(), &spec, key);
+                let send =
+                    |key: String| send_next(target, &client, pending.take(), &spec, key, &permit);
                 cx.step_with_key("round", send).await
             }
             false => {
                 let id = format!("{:016x}", cx.random());
-                let sent = send_next(target, &client, pending.take(), &spec, id);
+                let sent = send_next(target, &client, pending.take(), &spec, id, &permit);
                 cx.once("round", sent).await
             }
         };
@@ -74,7 +79,7 @@ pub(super) async fn run(
         let mut next = match sent {
             BackendRound::Complete(result) => {
                 timer.outcome = BackendOutcome::Result;
-                return into_members(backend, result);
+                return BackendResult::new(backend, result, permit.into_inner());
             }
             BackendRound::Failed {
                 code,
@@ -109,20 +114,26 @@ async fn answer_asks(asks: &AskForwarder, call: &mut PendingCall) -> Result<()> 
     Ok(())
 }
 
-/// Sends the first round with this call id, or the next round of a pending call.
+/// Sends the first round with this call id, or the next round of a pending call. Waits for the permit to encode the result.
 async fn send_next(
     target: &ProxiedTarget,
     client: &Client,
     pending: Option<PendingCall>,
     spec: &CallSpec,
     id: String,
+    permit: &Mutex<EncodePermit>,
 ) -> Result<BackendRound> {
     let next = match pending {
         Some(next) => Ok(next),
         None => client.prepare_with_id(spec.clone(), id),
     };
     let next = next.map_err(|error| call_error(&target.backend, &error))?;
-    send(target, client, next).await
+    let sent = send(target, client, next).await?;
+    if let BackendRound::Complete(result) = &sent {
+        let acquired = encode::permit(result).await;
+        *permit.lock() = acquired;
+    }
+    Ok(sent)
 }
 
 /// Sends one round to the backend. If an earlier round made the call a task, polls until the task asks or ends.

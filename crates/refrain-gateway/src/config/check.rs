@@ -78,10 +78,10 @@ impl BackendTable {
 
     fn dialect(&self, name: &str, errors: &mut Vec<ConfigError>) -> Option<Dialect> {
         let revision = self.revision.as_ref()?;
-        let is_revision = |dialect: &Dialect| !matches!(dialect, Dialect::Draft(_));
-        let found = Dialect::from_name(revision).filter(is_revision);
+        let found = Dialect::from_name(revision).filter(|dialect| dialect.is_revision());
         if found.is_none() {
-            let names = Dialect::all().filter(is_revision).map(Dialect::name);
+            let revisions = Dialect::all().filter(|dialect| dialect.is_revision());
+            let names = revisions.map(Dialect::name);
             let names = names.collect::<Vec<_>>().join(", ");
             let why = format!("expected one of {names}, not {revision:?}");
             errors.push(invalid_value(name, "revision", &why));

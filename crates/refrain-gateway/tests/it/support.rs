@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// The files of a test.
+/// The file to which backends append a line for each run of a tool.
 pub(crate) struct Ledger(TempDir);
 
 impl Ledger {
@@ -98,7 +98,7 @@ impl Running {
         success("connecting a client", builder.connect(&self.instance.url())).await
     }
 
-    /// The value of a metric, without its labels, or with one.
+    /// The sum of all samples whose line starts with this text: the name of a metric, or a name with its first label.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let text = self.instance.server.metrics_text();
         let values = text.lines().filter(|line| line.starts_with(name));

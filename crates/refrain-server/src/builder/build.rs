@@ -154,7 +154,7 @@ impl ServerBuilder {
     fn services(&mut self) -> Services {
         let keys = self.keys.take().unwrap_or_else(|| {
             tracing::warn!(
-                "no keys are configured: tokens and handles that this process seals are valid only here, until it restarts"
+                "no keys are configured: a call that waits for an answer can continue only in this process, and not after a restart"
             );
             KeyRing::generate(&*self.source)
         });

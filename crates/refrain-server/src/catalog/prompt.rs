@@ -43,8 +43,8 @@ impl Prompt {
         &self.info
     }
 
-    /// Lists the prompt with all members that another server sent, known or not, under the name of this prompt; see
-    /// [`Tool::listing`](crate::Tool::listing).
+    /// Uses the entry of another server's `prompts/list` for this prompt, with members that Refrain does not know. Only the name
+    /// stays that of this prompt; see [`Tool::listing`](crate::Tool::listing).
     pub fn listing(mut self, entry: &AsSent<PromptInfo>) -> Self {
         let name = self.info.name.clone();
         self.info = Listed::as_sent(entry, &["name"], |info| info.name = name);

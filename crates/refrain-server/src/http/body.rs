@@ -19,8 +19,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// Events are combined into chunks of about this many bytes. Only larger chunks count as unread.
+/// Events are combined into chunks of about this many bytes.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Only larger chunks count as unread.
+const UNCOUNTED_BYTES: usize = 8 << 10;
 
 /// The body of an HTTP response.
 pub struct Body {
@@ -44,7 +46,7 @@ impl UnreadCounter {
     /// Counts a large chunk until it is written to the client. A chunk over the limit counts as the limit, so that a caller
     /// without other unread chunks can receive it.
     fn count(&self, bytes: Bytes) -> Result<Bytes, LimitReached> {
-        if bytes.len() <= CHUNK_BYTES {
+        if bytes.len() <= UNCOUNTED_BYTES {
             return Ok(bytes);
         }
         let limits = &self.limits;

@@ -1,7 +1,7 @@
 //! The open connections of a port: limits in total and per address, and idle connections.
 //!
-//! If the port is full, an idle connection of the address with the most connections is closed for a new client. So one
-//! address, or a few, cannot keep others out.
+//! If the port is full, an idle connection of the address with the most connections is closed for a new client, or an HTTP/2
+//! connection most of whose streams are stalled. So one address, or a few, cannot keep others out.
 
 #[cfg(feature = "http2")]
 use super::http2;
@@ -143,17 +143,21 @@ impl OpenConnections {
         }
     }
 
-    /// Closes an idle connection of the address with the most connections, if it has at least `least`.
+    /// Closes an idle or stalled connection of the address with the most connections, if it has at least `least`.
     fn close_one_of_largest(&mut self, least: usize) -> bool {
         let Some((key, _)) = self.limiter.largest().filter(|(_, count)| *count >= least) else {
             return false;
         };
-        let mut open = self.open.iter().enumerate();
-        let idle = open.find_map(|(index, connection)| {
-            let activity = connection.activity.upgrade()?;
-            (connection.key == key && !activity.is_busy()).then_some((index, activity))
-        });
-        let Some((index, activity)) = idle else {
+        let find = |is_unused: fn(&Activity) -> bool| {
+            let mut open = self.open.iter().enumerate();
+            open.find_map(|(index, connection)| {
+                let activity = connection.activity.upgrade()?;
+                (connection.key == key && is_unused(&activity)).then_some((index, activity))
+            })
+        };
+        let idle = find(|activity| !activity.is_busy());
+        let Some((index, activity)) = idle.or_else(|| find(Activity::has_mostly_stalled_streams))
+        else {
             return false;
         };
         self.open.swap_remove(index).task.abort();

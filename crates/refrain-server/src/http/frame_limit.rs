@@ -9,9 +9,9 @@ use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Maximum number of control frames that a client may send at once.
-const BURST: f64 = 20_000.0;
+const BURST: f64 = 1_000.0;
 /// Control frames that a client may send per second.
-const PER_SECOND: f64 = 1_000.0;
+const PER_SECOND: f64 = 200.0;
 /// Bytes of a response that allow one more control frame, because a client needs WINDOW_UPDATE frames to receive more bytes.
 const BYTES_PER_FRAME: f64 = 1024.0;
 

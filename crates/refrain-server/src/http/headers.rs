@@ -71,7 +71,7 @@ impl AllowedHosts {
             Some(at) if host[at] == b':' => &host[..at],
             _ => host,
         };
-        // Fast path: almost every client sends lower case without a port.
+        // Fast path: almost every client sends the host in lower case, and most allowed hosts have no port.
         hosts.iter().any(|allowed| allowed.as_bytes() == name)
             || hosts.iter().map(String::as_bytes).any(|allowed| {
                 allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name)

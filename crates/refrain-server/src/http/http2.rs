@@ -6,7 +6,7 @@
 use super::body::attach_guard;
 use super::connections::{ConnectionContext, drive};
 use super::frame_limit::FrameLimit;
-use super::idle::WriteState;
+use super::idle::{ActiveStream, WriteState};
 use super::serve::route;
 use super::{Body, empty};
 use crate::limits::{LimitReached, Permit};
@@ -75,6 +75,7 @@ tokio::task_local! {
 pub(super) struct Stream {
     writes: WriteState,
     _permit: Permit,
+    _active: ActiveStream,
 }
 
 impl Stream {
@@ -117,6 +118,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
             Arc::new(Stream {
                 writes: WriteState::default(),
                 _permit: permit,
+                _active: ActiveStream::new(&context.activity),
             })
         });
         let Ok(admitted) = stream.clone() else {

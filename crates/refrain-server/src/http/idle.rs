@@ -52,6 +52,8 @@ pub(crate) struct Activity {
     requests: AtomicU64,
     /// The number of requests in flight. HTTP/2 allows several.
     running: AtomicUsize,
+    /// The number of HTTP/2 streams in memory.
+    streams: AtomicUsize,
     pub(super) writes: WriteState,
     closing: AtomicBool,
     waker: OnceLock<Waker>,
@@ -103,6 +105,12 @@ impl Activity {
         self.running.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether most of the streams in memory are no requests in flight: their requests are incomplete, or their responses unread.
+    pub(super) fn has_mostly_stalled_streams(&self) -> bool {
+        let running = self.running.load(Ordering::Relaxed);
+        self.streams.load(Ordering::Relaxed) > 2 * running
+    }
+
     /// Whether no request is in flight and none was received since the last check. `checked_requests`: the number of
     /// requests at the last check, which is updated.
     pub(crate) fn is_idle_since_check(&self, checked_requests: &mut u64) -> bool {
@@ -136,6 +144,26 @@ impl Drop for ActiveRequest {
         if let Some(activity) = &self.0 {
             activity.running.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// An HTTP/2 stream: it counts as a stream of its connection until this is dropped.
+#[cfg(feature = "http2")]
+#[derive(Debug)]
+pub(super) struct ActiveStream(Arc<Activity>);
+
+#[cfg(feature = "http2")]
+impl ActiveStream {
+    pub(super) fn new(activity: &Arc<Activity>) -> Self {
+        activity.streams.fetch_add(1, Ordering::Relaxed);
+        Self(activity.clone())
+    }
+}
+
+#[cfg(feature = "http2")]
+impl Drop for ActiveStream {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

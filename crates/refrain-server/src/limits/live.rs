@@ -1,4 +1,4 @@
-//! Permits of calls whose home is memory.
+//! Permits of live calls: calls in the memory of this instance between rounds.
 //!
 //! If other callers use up a limit, the longest-waiting call of the anonymous caller that uses most of it is evicted. So
 //! abandoned calls of anonymous callers do not block other callers.

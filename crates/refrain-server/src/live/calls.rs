@@ -269,39 +269,69 @@ mod tests {
     use crate::Tool;
     use refrain_core::{Cx, Principal};
     use serde_json::json;
+    use tokio::task::coop;
 
     async fn return_done(_: Cx) -> refrain_core::Result<String> {
         Ok("done".into())
     }
 
+    async fn report_progress(cx: Cx) -> refrain_core::Result<String> {
+        cx.progress(1.0, None, "");
+        Ok("done".into())
+    }
+
+    fn server(tool: Tool) -> Server {
+        let server = Server::builder("live", "1").tool(tool.live()).build();
+        server.expect("the server builds")
+    }
+
+    /// A call of the tool `work` with another member of `_meta`.
+    fn call(member: Option<(&str, &str)>) -> String {
+        let mut meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        if let Some((name, value)) = member {
+            meta[name] = json!(value);
+        }
+        let params = json!({"name": "work", "arguments": {}, "_meta": meta});
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string()
+    }
+
+    /// Lets the driver finish.
+    async fn finish() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn note_precedes_the_reply_when_the_poll_budget_is_exhausted() {
+        let server = server(Tool::new("work", report_progress));
+        let call = call(Some(("progressToken", "p-1")));
+        let mut out = server.handle(call.as_bytes(), Principal::anonymous()).await;
+        let mut next = Box::pin(out.next());
+        assert!(futures_util::poll!(&mut next).is_pending());
+        finish().await;
+        while coop::has_budget_remaining() {
+            coop::consume_budget().await;
+        }
+        let first = next.await.expect("the call has a note");
+        let first = String::from_utf8(first).expect("notes are UTF-8");
+        assert!(first.contains("notifications/progress"), "{first}");
+    }
+
     #[tokio::test]
     async fn last_reply_is_kept_only_if_the_request_can_be_repeated() {
-        let tool = Tool::new("return_done", return_done).live();
-        let server = Server::builder("live", "1").tool(tool).build();
-        let server = server.expect("the server builds");
-        let call = |call_id: Option<&str>| {
-            let mut meta = json!({
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-                "io.modelcontextprotocol/clientCapabilities": {},
-            });
-            if let Some(call_id) = call_id {
-                meta["refrain/callId"] = json!(call_id);
-            }
-            let params = json!({"name": "return_done", "arguments": {}, "_meta": meta});
-            let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-            call.to_string()
-        };
+        let server = server(Tool::new("work", return_done));
         for (call_id, kept) in [(None, 0), (Some("c-1"), 1)] {
-            let call = call(call_id);
+            let call = call(call_id.map(|id| ("refrain/callId", id)));
             let mut out = server.handle(call.as_bytes(), Principal::anonymous()).await;
             let reply = out.next().await.expect("the call has a reply");
             let reply = String::from_utf8(reply).expect("replies are UTF-8");
             assert!(reply.contains("done"), "{reply}");
-            // Lets the driver finish.
-            for _ in 0..10 {
-                tokio::task::yield_now().await;
-            }
+            finish().await;
             assert_eq!(server.0.live.parked.lock().len(), kept, "{call_id:?}");
         }
     }

@@ -20,6 +20,8 @@ pub(super) struct ClientFlow {
     binding: Binding,
     /// `Some` if the call can become a task.
     seed: Option<Box<TaskSeed>>,
+    /// Whether the store may have created a task for this flow although the creation failed.
+    may_have_task: bool,
     /// Created when the handler first waits or sends notes.
     deadlines: Option<Box<Deadlines>>,
     stage: ClientStage,
@@ -73,6 +75,7 @@ impl ClientFlow {
             target,
             binding,
             seed,
+            may_have_task: false,
             deadlines: None,
             stage: ClientStage::Running,
             permit,
@@ -196,7 +199,9 @@ impl ClientFlow {
             Event::Crashed => Some(HomeEvent::Crashed),
             Event::Suspended(suspension) => self.seal(rounds, suspension),
             Event::Ended(end) => {
-                delete_once_records(&rounds.services, &self.flow);
+                if !self.may_have_task {
+                    delete_once_records(&rounds.services, &self.flow);
+                }
                 let output = self.target.output().map(|output| &**output);
                 Some(HomeEvent::Reply(reply_of(end, kind, output)))
             }
@@ -261,6 +266,7 @@ impl ClientFlow {
 
     /// Handles a failed task creation. `None`: the flow continues without a task.
     fn creation_failed(&mut self, error: &StoreError, reason: DetachReason) -> Option<HomeEvent> {
+        self.may_have_task |= matches!(error, StoreError::Unavailable(_));
         let error = creation_error(error);
         match reason {
             DetachReason::Tool => return Some(HomeEvent::Reply(Reply::Error(error))),

@@ -20,12 +20,13 @@ impl AdmittedCall<'_> {
         &self,
     ) -> Result<Option<(RelayDestination, RelayPurpose)>, RoundRejection> {
         let (rounds, principal) = (self.rounds, &self.request.caller.principal);
-        // A legacy session keeps its calls on its holder.
+        // Calls of a legacy session stay on the instance that holds the session.
         let can_relay = self.request.can_relay && matches!(self.request.home, Home::Client);
         match &self.target.entry().pin {
             None => Ok(None),
             Some(Pin::Caller) if !can_relay => Ok(None),
             Some(Pin::Caller) => {
+                // The peers that rank before this instance for the caller. The first gets the call, the others if it fails.
                 let mut peers = rounds.relay.peers_before_own(principal).into_iter();
                 let first = peers.next().map(RelayDestination::Peer);
                 Ok(first.map(|first| (first, RelayPurpose::Caller(peers.collect()))))

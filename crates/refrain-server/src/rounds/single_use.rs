@@ -63,11 +63,17 @@ impl ReplayRecord {
 
 /// Deletes the records of `once` of a call that has ended and that no request can repeat, in the background.
 pub(crate) fn delete_once_records(services: &Services, flow: &Flow) {
-    if let Some(log) = &services.replay_log {
-        for key in flow.deletable_records() {
-            ReplayRecord::new(log, key).spawn_delete();
+    let keys = flow.deletable_records();
+    let Some(log) = services.replay_log.clone().filter(|_| !keys.is_empty()) else {
+        return;
+    };
+    tokio::spawn(async move {
+        for key in keys {
+            if let Err(error) = log.forget(&key).await {
+                limited_event!(WARN, %error, "failed to delete record of once");
+            }
         }
-    }
+    });
 }
 
 /// A claim of a round in the replay log. If it is dropped while pending, the claim is deleted in the background.

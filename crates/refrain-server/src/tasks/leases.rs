@@ -45,7 +45,7 @@ struct Slots {
     claiming: usize,
 }
 
-/// A slot for one task of the account. It is taken before the store operation and returned when the task leaves memory.
+/// A slot for one task of the account. It is taken before a task is created or claimed, and returned when the task leaves memory.
 pub(crate) struct TaskSlot {
     leases: Arc<Leases>,
     account: Principal,

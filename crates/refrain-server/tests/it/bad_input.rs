@@ -1,8 +1,8 @@
 //! Malformed messages: status, error code and text of the responses.
 
 use crate::support::{
-    CAPABILITIES, Instance, Request, VERSION, asked, echo, echo_call, greet, names, start, text,
-    token,
+    CAPABILITIES, Instance, Request, VERSION, asked, assert_contains, echo, echo_call, greet,
+    start, text, token,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{Prompt, Server, ServerLimits, Tool};
@@ -86,7 +86,7 @@ async fn malformed_json_is_a_parse_error() {
         &"[".repeat(10_000),
     ] {
         let response = instance.send(&Request::bytes(body)).await;
-        names(&response.error(400, -32700), &["JSON"]);
+        assert_contains(&response.error(400, -32700), &["JSON"]);
         assert_eq!(
             response.json().get("id"),
             None,
@@ -106,7 +106,7 @@ async fn invalid_utf8_is_a_parse_error() {
         body.extend_from_slice(invalid);
         body.extend_from_slice(br#""}}"#);
         let response = instance.send(&Request::bytes(body)).await;
-        names(&response.error(400, -32700), &["UTF-8", &at.to_string()]);
+        assert_contains(&response.error(400, -32700), &["UTF-8", &at.to_string()]);
     }
 }
 
@@ -166,7 +166,7 @@ async fn malformed_request_is_an_invalid_request() {
         ),
     ] {
         let response = instance.send(&Request::bytes(body)).await;
-        names(&response.error(400, -32600), &[expected]);
+        assert_contains(&response.error(400, -32600), &[expected]);
         assert_eq!(response.json().get("id"), id.as_ref(), "{body}");
     }
 }
@@ -182,7 +182,7 @@ async fn batch_is_an_invalid_request() {
         nested(10_000),
     ] {
         let response = instance.send(&Request::bytes(body)).await;
-        names(&response.error(400, -32600), &["batch"]);
+        assert_contains(&response.error(400, -32600), &["batch"]);
     }
     assert_alive(&instance).await;
 }
@@ -195,7 +195,7 @@ async fn response_is_an_invalid_request() {
         r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}"#,
     ] {
         let response = instance.send(&Request::bytes(body)).await;
-        names(&response.error(400, -32600), &["response"]);
+        assert_contains(&response.error(400, -32600), &["response"]);
     }
 }
 
@@ -303,7 +303,7 @@ async fn duplicate_keys_are_rejected_at_every_level() {
     ] {
         let response = instance.send(&Request::bytes(body)).await;
         let message = response.error(status, code);
-        names(&message, &[expected]);
+        assert_contains(&message, &[expected]);
         let is_duplicate = message.contains("twice") || message.contains("duplicate key");
         assert!(is_duplicate, "{message}");
     }
@@ -323,7 +323,7 @@ async fn duplicate_keys_in_an_answer_are_reported() {
         insert_json(&request, answer).header("Mcp-Name", "greet")
     };
     let twice = message(r#"{"action":"decline","action":"accept","content":{"name":"x"}}"#);
-    names(
+    assert_contains(
         &instance.send(&twice).await.error(200, -32602),
         &["login", "action"],
     );
@@ -333,7 +333,7 @@ async fn duplicate_keys_in_an_answer_are_reported() {
     let ask = reply["result"]["inputRequests"]["login"]["params"]["message"]
         .as_str()
         .unwrap();
-    names(ask, &["Who are you?", "duplicate key \"name\""]);
+    assert_contains(ask, &["Who are you?", "duplicate key \"name\""]);
     assert!(!ask.contains("column"), "{ask}");
 
     let plain = Request::tool("model", json!({}));
@@ -343,7 +343,7 @@ async fn duplicate_keys_in_an_answer_are_reported() {
         r#"{"role":"assistant","model":"m","content":{"type":"text","text":"x","text":"y"}}"#;
     let twice = insert_json(&request, answer).header("Mcp-Name", "model");
     let message = instance.send(&twice).await.error(200, -32602);
-    names(&message, &["opinion", "\"text\"", "duplicate key"]);
+    assert_contains(&message, &["opinion", "\"text\"", "duplicate key"]);
 }
 
 #[tokio::test]
@@ -351,7 +351,7 @@ async fn deep_nesting_is_an_error() {
     let instance = instance().await;
     let deep = nested(10_000);
     let request = Request::tool("echo", json!({"text": "HERE"}));
-    names(
+    assert_contains(
         &instance
             .send(&insert_json(&request, &deep))
             .await
@@ -360,7 +360,7 @@ async fn deep_nesting_is_an_error() {
     );
     // Within the nesting limit it is only a value of the wrong type.
     let request = insert_json(&request, &nested(100));
-    names(text(&instance.send(&request).await.reply()), &["text"]);
+    assert_contains(text(&instance.send(&request).await.reply()), &["text"]);
 
     for (tool, key, answer) in [
         (
@@ -388,7 +388,7 @@ async fn deep_nesting_is_an_error() {
         for request in [later, early] {
             let request = insert_json(&request, &deep).header("Mcp-Name", tool);
             let message = instance.send(&request).await.error(200, -32602);
-            names(&message, &["inputResponses", key]);
+            assert_contains(&message, &["inputResponses", key]);
         }
     }
     // An unknown member is not parsed.
@@ -455,7 +455,7 @@ async fn body_over_the_limit_is_rejected() {
             if fits {
                 assert!(text(&response.reply()).starts_with("Echo: xxx"));
             } else {
-                names(&response.error(413, -32600), &[&BODY.to_string()]);
+                assert_contains(&response.error(413, -32600), &[&BODY.to_string()]);
             }
         }
     }

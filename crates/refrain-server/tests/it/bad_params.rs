@@ -1,8 +1,8 @@
 //! Invalid params: metadata, names, arguments and answers.
 
 use crate::support::{
-    CAPABILITIES, CLIENT_INFO, Instance, LOG_LEVEL, Request, Response, VERSION, Word, asked, echo,
-    echo_call, greet, names, start, text, token,
+    CAPABILITIES, CLIENT_INFO, Instance, LOG_LEVEL, Request, Response, VERSION, Word, asked,
+    assert_contains, echo, echo_call, greet, start, text, token,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{Prompt, Resource, Server, Tool};
@@ -73,7 +73,7 @@ async fn meta_must_contain_revision_and_capabilities() {
         (plain().meta("refrain/callId", json!("")), "refrain/callId"),
     ] {
         let response = instance.send(&request.id(json!("mine"))).await;
-        names(&response.error(400, -32602), &[word]);
+        assert_contains(&response.error(400, -32602), &[word]);
         assert_eq!(response.json()["id"], "mine");
     }
     let nameless = plain().without_meta(CLIENT_INFO);
@@ -93,18 +93,18 @@ async fn errors_for_unknown_names_quote_the_name() {
         let response = instance
             .send(&Request::rpc(method, json!({})).id(json!(9)))
             .await;
-        names(&response.error(404, -32601), &[method]);
+        assert_contains(&response.error(404, -32601), &[method]);
         assert_eq!(response.json()["id"], 9);
     }
     // Names are case-sensitive.
     for name in ["nope", "ECHO", "Echo"] {
         let response = instance.send(&Request::tool(name, json!({}))).await;
-        names(&response.error(200, -32602), &["tool", name]);
+        assert_contains(&response.error(200, -32602), &["tool", name]);
     }
     let response = instance.send(&Request::prompt("nope", json!({}))).await;
-    names(&response.error(200, -32602), &["prompt", "nope"]);
+    assert_contains(&response.error(200, -32602), &["prompt", "nope"]);
     let response = instance.send(&Request::read("docs://nope")).await;
-    names(&response.error(200, -32602), &["resource", "docs://nope"]);
+    assert_contains(&response.error(200, -32602), &["resource", "docs://nope"]);
     assert_eq!(
         response.json()["error"]["data"],
         json!({"uri": "docs://nope"})
@@ -135,15 +135,15 @@ async fn errors_for_malformed_params_name_the_param() {
         ),
         (Request::rpc("tools/list", json!({"cursor": 1})), "cursor"),
     ] {
-        names(&instance.send(&request).await.error(400, -32602), &[word]);
+        assert_contains(&instance.send(&request).await.error(400, -32602), &[word]);
     }
     let prompt = Request::prompt("quote", json!({"text": 7}));
-    names(
+    assert_contains(
         &instance.send(&prompt).await.error(200, -32602),
         &["text", "string"],
     );
     let prompt = Request::prompt("quote", json!({}));
-    names(&instance.send(&prompt).await.error(200, -32602), &["text"]);
+    assert_contains(&instance.send(&prompt).await.error(200, -32602), &["text"]);
 }
 
 #[tokio::test]
@@ -173,8 +173,8 @@ async fn invalid_arguments_are_a_tool_error_naming_the_field() {
             .await
             .reply();
         assert_eq!(reply["result"]["isError"], true, "{reply}");
-        names(text(&reply), &["order"]);
-        names(text(&reply), &words);
+        assert_contains(text(&reply), &["order"]);
+        assert_contains(text(&reply), &words);
     }
     let fits = Request::tool("order", json!({"item": "pen", "count": 2}));
     let reply = instance.send(&fits).await.reply();
@@ -193,7 +193,7 @@ async fn invalid_arguments_are_a_tool_error_naming_the_field() {
         .await
         .reply();
     assert_eq!(extra["result"]["isError"], true);
-    names(text(&extra), &["loud"]);
+    assert_contains(text(&extra), &["loud"]);
 }
 
 #[tokio::test]
@@ -212,11 +212,11 @@ async fn errors_for_malformed_answers_name_the_ask() {
     };
     for later in [false, true] {
         for answers in [json!([]), json!("x"), json!(7), Value::Null] {
-            names(&message(answers, 400, later).await, &["inputResponses"]);
+            assert_contains(&message(answers, 400, later).await, &["inputResponses"]);
         }
         for answer in [json!(12345), Value::Null, json!("x"), json!([])] {
             let message = message(json!({"login": answer}), 400, later).await;
-            names(&message, &["inputResponses", "login", "object"]);
+            assert_contains(&message, &["inputResponses", "login", "object"]);
         }
         for (answer, word) in [
             (json!({}), "action"),
@@ -226,9 +226,9 @@ async fn errors_for_malformed_answers_name_the_ask() {
             (json!({"action": "accept", "content": []}), "content"),
         ] {
             let message = message(json!({"login": answer}), 200, later).await;
-            names(&message, &["inputResponses", "login"]);
+            assert_contains(&message, &["inputResponses", "login"]);
             if word != "action" || answer != json!({"action": 1}) {
-                names(&message, &[word]);
+                assert_contains(&message, &[word]);
             }
         }
     }

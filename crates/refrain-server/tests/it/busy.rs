@@ -2,8 +2,8 @@
 
 use crate::support::tasks::{about, eager};
 use crate::support::{
-    Instance, Login, Request, Response, StdioClient, legacy, login, names, result, start, text,
-    token, within,
+    Instance, Login, Request, Response, StdioClient, assert_contains, legacy, login, result, start,
+    text, token, within,
 };
 use refrain_core::{Cx, Error, Result};
 use refrain_server::{Prompt, Resource, Server, ServerBuilder, State, Tool};
@@ -182,7 +182,7 @@ async fn busy_once_is_an_ordinary_error() {
     let (instance, _) = instance().await;
     let reply = instance.send(&tool("print_once")).await.reply();
     assert_eq!(result(&reply)["isError"], true);
-    names(text(&reply), &[MESSAGE]);
+    assert_contains(text(&reply), &[MESSAGE]);
 }
 
 #[tokio::test]

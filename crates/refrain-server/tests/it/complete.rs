@@ -1,6 +1,8 @@
 //! Completion of prompt arguments and template variables.
 
-use crate::support::{Request, expect_signal, handle, names, result, signals, start, until};
+use crate::support::{
+    Request, assert_contains, expect_signal, handle, result, signals, start, until,
+};
 use refrain_core::{Cx, Error, Principal, Result};
 use refrain_server::{
     BuildError, CompletionInput, Prompt, ResourceTemplate, Server, ServerBuilder, ServerLimits,
@@ -174,7 +176,7 @@ async fn invalid_completion_request_names_the_problem() {
         ),
     ] {
         let message = instance.send(&request).await.error(400, -32602);
-        names(&message, &[expected]);
+        assert_contains(&message, &[expected]);
     }
 }
 
@@ -216,7 +218,7 @@ async fn completion_takes_a_call_permit() {
     }
     assert_eq!(instance.server.running(), 2);
     let third = instance.send(&request).await;
-    names(&third.error(503, -32603), &["2 calls"]);
+    assert_contains(&third.error(503, -32603), &["2 calls"]);
     assert_eq!(third.header("retry-after"), Some("1"));
     // A disconnect releases the permit.
     busy.pop();
@@ -255,7 +257,7 @@ fn completer_for_unknown_argument_is_rejected() {
     let Err(error @ BuildError::UnknownCompletion { .. }) = rejected else {
         panic!("the server was built")
     };
-    names(&error.to_string(), &["review", "langauge", "language, "]);
+    assert_contains(&error.to_string(), &["review", "langauge", "language, "]);
     let template = ResourceTemplate::new("files://{path}", "files", file).suggest("file", ["x"]);
     let rejected = Server::builder("s", "1")
         .resource_template(template)

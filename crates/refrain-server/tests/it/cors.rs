@@ -1,6 +1,8 @@
 //! CORS: preflights and the responses that web pages may read.
 
-use crate::support::{Instance, Request, Response, echo, echo_call, names, start_for, text};
+use crate::support::{
+    Instance, Request, Response, assert_contains, echo, echo_call, start_for, text,
+};
 use refrain_server::{AllowedHosts, BearerTokens, ResourceMetadata, Server, ServerBuilder, Tool};
 
 const APP: &str = "https://app.example.com";
@@ -68,7 +70,7 @@ async fn page_of_an_allowed_origin_reads_results_and_errors() {
         assert!(is_readable(&response, origin), "{response:?}");
         assert_eq!(response.header("vary"), Some("origin"));
         let exposed = response.header("access-control-expose-headers");
-        names(
+        assert_contains(
             exposed.expect("exposed headers"),
             &["mcp-session-id", "www-authenticate", "retry-after"],
         );
@@ -96,7 +98,7 @@ async fn other_origins_are_rejected_by_name() {
     ] {
         let response = instance.send(&call(origin)).await;
         let message = response.error(403, -32600);
-        names(&message, &[&format!("{origin:?}"), "`allowed_origins`"]);
+        assert_contains(&message, &[&format!("{origin:?}"), "`allowed_origins`"]);
         let preflight = instance.send(&preflight("/mcp", origin, "mcp-name")).await;
         preflight.error(403, -32600);
         for response in [response, preflight] {

@@ -190,9 +190,9 @@ async fn keys_past_their_maximum_age_are_fetched_again() {
     let instance = serve(verifier(server.url()).max_age(ALWAYS).min_interval(ALWAYS)).await;
     assert_eq!(status(&instance, &old).await, 200);
     server.respond_with(KeyResponse::Keys(jwks(&[&new])));
-    // Without a request with an unknown key.
+    // The age alone causes the fetch: no request here has an unknown key.
     wait_for_status(&instance, &old, 401).await;
-    // An empty key set is valid: no token can be verified.
+    // An empty key set replaces the keys. Then every token gets 503, not 401.
     server.respond_with(KeyResponse::Keys("{\"keys\":[]}".into()));
     wait_for_status(&instance, &new, 503).await;
     assert_unavailable(&instance, &new).await;

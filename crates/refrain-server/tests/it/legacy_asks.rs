@@ -2,8 +2,8 @@
 
 use crate::support::legacy::{Session, call, filled_in, request};
 use crate::support::{
-    Guard, Instance, Login, SignalReceiver, Signals, Word, cancel, expect_signal, greet, keys,
-    names, polled_again, signals, start, start_advertised,
+    Guard, Instance, Login, SignalReceiver, Signals, Word, assert_contains, cancel, expect_signal,
+    greet, keys, polled_again, signals, start, start_advertised,
 };
 use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result};
 use refrain_server::{
@@ -144,7 +144,7 @@ async fn asks_follow_the_negotiated_revision() {
     let rejected = session.result(&call(1, "greet", json!({}))).await;
     assert_eq!(rejected["isError"], true);
     let text_of = |result: &Value| result["content"][0]["text"].as_str().map(str::to_owned);
-    names(&text_of(&rejected).expect("text"), &["elicitation"]);
+    assert_contains(&text_of(&rejected).expect("text"), &["elicitation"]);
     let mut stream = session.stream(&call(2, "roots", json!({}))).await;
     let asked = stream.next().await;
     assert_eq!(asked["method"], "roots/list");
@@ -184,8 +184,8 @@ async fn ask_without_client_capability_is_an_error_result_of_tools() {
         let rejected = session.result(&call(1, "greet", json!({}))).await;
         assert_eq!(rejected["isError"], true);
         let message = rejected["content"][0]["text"].as_str().expect("text");
-        names(message, &["elicitation.form", "tell the user"]);
-        // No model reads the results of other requests.
+        assert_contains(message, &["elicitation.form", "tell the user"]);
+        // Only the result of a tool is read by a model, so a prompt ends with a JSON-RPC error.
         let prompt = request(2, "prompts/get", json!({"name": "greeting"}));
         let rejected = session.post(&prompt).await;
         rejected.error(200, -32021);
@@ -205,7 +205,7 @@ async fn client_error_ends_the_ask_and_invalid_form_is_asked_again() {
     assert_eq!(session.post(&answer).await.status, 202);
     let reply = stream.next().await;
     assert_eq!(reply["result"]["isError"], true);
-    names(text(&reply).as_str().expect("text"), &["no user available"]);
+    assert_contains(text(&reply).as_str().expect("text"), &["no user available"]);
 
     let mut stream = session.stream(&call(2, "greet", json!({}))).await;
     let asked = stream.next().await;
@@ -246,7 +246,7 @@ async fn malformed_answer_ends_its_ask_with_the_reason() {
         assert_eq!(replies.len(), 1, "{answer}: unexpected second ask");
         assert_eq!(replies[0]["result"]["isError"], true, "{}", replies[0]);
         let message = text(&replies[0]).as_str().expect("text");
-        names(message, &["the client could not answer", why]);
+        assert_contains(message, &["the client could not answer", why]);
     }
 }
 
@@ -256,7 +256,7 @@ async fn answers_with_unknown_ids_or_sessions_are_rejected() {
     let session = Session::open(&instance).await;
     for id in [json!(7), json!("7"), json!("never-asked-1")] {
         let answer = json!({"jsonrpc": "2.0", "id": id, "result": {}});
-        names(
+        assert_contains(
             &session.post(&answer).await.error(400, -32600),
             &["does not match a request"],
         );
@@ -266,7 +266,7 @@ async fn answers_with_unknown_ids_or_sessions_are_rejected() {
     // Another session cannot answer for this one.
     let other_session = Session::open(&instance).await;
     let rejected = other_session.post(&filled_in(&asked, "Eve")).await;
-    names(&rejected.error(400, -32600), &["does not match a request"]);
+    assert_contains(&rejected.error(400, -32600), &["does not match a request"]);
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Hello, Ann!");
 }
@@ -313,7 +313,7 @@ async fn answer_without_advertised_url_is_rejected_and_can_be_retried() {
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
     let rejected = session.at(&other).post(&filled_in(&asked, "Ann")).await;
-    names(
+    assert_contains(
         &rejected.error(400, -32600),
         &["another instance", "--advertise"],
     );
@@ -382,7 +382,7 @@ async fn live_calls_are_limited_in_number_and_duration() {
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
     let rejected = session.post(&call(2, "greet", json!({}))).await;
-    names(&rejected.error(503, -32603), &["live calls"]);
+    assert_contains(&rejected.error(503, -32603), &["live calls"]);
     assert_eq!(rejected.header("retry-after"), Some("1"));
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Hello, Ann!");

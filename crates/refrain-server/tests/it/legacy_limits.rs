@@ -2,8 +2,8 @@
 
 use crate::support::legacy::{Session, call, filled_in, request};
 use crate::support::{
-    Guard, Instance, Login, Request, SignalReceiver, Signals, echo, expect_signal, greet, keys,
-    login, names, note, signals, start, start_advertised, text, token,
+    Guard, Instance, Login, Request, SignalReceiver, Signals, assert_contains, echo, expect_signal,
+    greet, keys, login, note, signals, start, start_advertised, text, token,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{BearerTokens, Resource, Server, ServerBuilder, ServerLimits, State, Tool};
@@ -179,13 +179,13 @@ async fn sessions_of_one_caller_are_limited_and_can_always_be_ended() {
     let rejected = sessions[2].post(&set_level("error")).await;
     assert_eq!(rejected.header("retry-after"), Some("1"));
     let message = rejected.error(503, -32603);
-    names(
+    assert_contains(
         &message,
         &["this caller", "limit of 2 sessions with a log level"],
     );
     let rejected = sessions[1].post(&subscribe).await;
     let message = rejected.error(503, -32603);
-    names(
+    assert_contains(
         &message,
         &["this caller", "limit of 20 bytes of subscribed URIs"],
     );
@@ -196,7 +196,7 @@ async fn sessions_of_one_caller_are_limited_and_can_always_be_ended() {
         "refrain_other_requests_total{method=\"logging/setLevel\"} 1",
         "refrain_requests_refused_total{reason=\"busy\"} 2",
     ];
-    names(&metrics, &lines);
+    assert_contains(&metrics, &lines);
     // A stream does not lift the limit.
     let stream = sessions[2].get().await;
     assert_eq!(sessions[2].post(&set_level("error")).await.status, 503);
@@ -244,7 +244,7 @@ async fn long_request_id_is_rejected() {
     message["id"] = json!("i".repeat(1020));
     session.result(&message).await;
     message["id"] = json!("i".repeat(1030));
-    names(
+    assert_contains(
         &session.post(&message).await.error(200, -32600),
         &["id", "1024"],
     );

@@ -2,8 +2,8 @@
 
 use crate::support::legacy::{Session, call, initialize, request};
 use crate::support::{
-    Clock, Instance, Request, cancel, echo, echo_call, keys, names, note, start, start_advertised,
-    tampered, text,
+    Clock, Instance, Request, assert_contains, cancel, echo, echo_call, keys, note, start,
+    start_advertised, tampered, text,
 };
 use refrain_core::{Cx, KeyRing, Result};
 use refrain_server::{
@@ -100,7 +100,7 @@ async fn incomplete_initialize_is_rejected() {
     ] {
         let message = request(1, "initialize", params);
         let response = instance.send(&Request::bytes(message.to_string())).await;
-        names(&response.error(400, -32602), &[word]);
+        assert_contains(&response.error(400, -32602), &[word]);
     }
 }
 
@@ -185,7 +185,7 @@ async fn session_is_served_by_any_instance_for_its_caller_only() {
     }
     for instance in [&foreign, &other_audience] {
         let gone = session.at(instance).post(&ping).await;
-        names(&gone.error(404, -32600), &["initialize"]);
+        assert_contains(&gone.error(404, -32600), &["initialize"]);
     }
     let bob = [("Authorization", "Bearer bbbbbbbbbbbbbbbbbbbb")];
     let bobs = Session::open_with(one.address, "2025-06-18", &json!({}), &bob).await;
@@ -230,7 +230,7 @@ async fn version_header_must_match_the_session() {
     // Other legacy revisions are rejected, too.
     for wrong in ["2026-07-28", "2025-06-18", "1999-01-01", "latest"] {
         let session = session.clone().header("MCP-Protocol-Version", wrong);
-        names(
+        assert_contains(
             &session.post(&ping).await.error(400, -32600),
             &["2025-11-25"],
         );
@@ -332,7 +332,7 @@ async fn get_and_delete_without_a_session_are_rejected() {
         ("PUT", &["POST"]),
     ] {
         let rejected = without_id.send_empty(method).await;
-        names(&rejected.error(405, -32600), words);
+        assert_contains(&rejected.error(405, -32600), words);
         assert_eq!(rejected.header("allow"), Some("POST"));
     }
     session.send_empty("PUT").await.error(405, -32600);
@@ -355,14 +355,14 @@ async fn legacy_request_without_session_id_is_rejected() {
             json!([request(5, "ping", json!({}))]),
         ] {
             let rejected = without_id.post(&message).await;
-            names(&rejected.error(400, -32600), &missing);
+            assert_contains(&rejected.error(400, -32600), &missing);
         }
     }
     // Other requests get the usual errors.
     for version in ["2026-07-28", "2024-11-05"] {
         let without_id = without_id.clone().header("MCP-Protocol-Version", version);
         let rejected = without_id.post(&request(1, "tools/list", json!({}))).await;
-        names(&rejected.error(400, -32602), &["_meta"]);
+        assert_contains(&rejected.error(400, -32602), &["_meta"]);
     }
     let broken = Request::bytes("{").header("MCP-Protocol-Version", "2025-11-25");
     instance.send(&broken).await.error(400, -32700);
@@ -384,7 +384,7 @@ async fn batches_are_accepted_in_2025_03_26_only() {
     ]);
     for newer in ["2025-06-18", "2025-11-25"] {
         let session = Session::open_with(instance.address, newer, &json!({}), &[]).await;
-        names(&session.post(&batch).await.error(400, -32600), &["batches"]);
+        assert_contains(&session.post(&batch).await.error(400, -32600), &["batches"]);
     }
     let session = Session::open_with(instance.address, "2025-03-26", &json!({}), &[]).await;
     let mut replies = session.stream(&batch).await.rest().await;
@@ -395,12 +395,12 @@ async fn batches_are_accepted_in_2025_03_26_only() {
     assert_eq!(replies.len(), 3);
     let accepted = session.post(&json!([notification, notification])).await;
     assert_eq!(accepted.status, 202);
-    names(
+    assert_contains(
         &session.post(&json!([])).await.error(400, -32600),
         &["empty"],
     );
     let many: Vec<Value> = (0..5).map(|id| request(id, "ping", json!({}))).collect();
-    names(
+    assert_contains(
         &session.post(&json!(many)).await.error(400, -32600),
         &["at most 4"],
     );
@@ -473,7 +473,7 @@ async fn subscriptions_of_a_session_are_limited() {
         assert_eq!(done, json!({}));
     }
     let full = there.post(&change(5, "subscribe", "tomorrow")).await;
-    names(
+    assert_contains(
         &full.error(200, -32602),
         &["2 resources", "28 bytes", "unsubscribe"],
     );
@@ -484,7 +484,7 @@ async fn subscriptions_of_a_session_are_limited() {
         json!({})
     );
     let full = session.post(&change(8, "subscribe", "today")).await;
-    names(&full.error(200, -32602), &["28 bytes"]);
+    assert_contains(&full.error(200, -32602), &["28 bytes"]);
     let long = format!("notes://{}", "x".repeat(2000));
     let long = session
         .post(&request(9, "resources/subscribe", json!({"uri": long})))
@@ -528,7 +528,7 @@ async fn task_required_tools_are_unavailable_to_legacy_clients() {
     let rejected = session.result(&call(1, "job", json!({"text": "x"}))).await;
     assert_eq!(rejected["isError"], true);
     let said = rejected["content"][0]["text"].as_str().expect("text");
-    names(said, &["tasks"]);
+    assert_contains(said, &["tasks"]);
     let inline = session
         .result(&call(2, "either", json!({"text": "x"})))
         .await;

@@ -2,8 +2,8 @@
 
 use crate::support::legacy::{call, filled_in, initialize, request};
 use crate::support::{
-    Clock, Guard, Login, SignalReceiver, Signals, StdioClient, cancel, echo, echo_call,
-    expect_signal, greet, logs, names, note, signals, text, until, within,
+    Clock, Guard, Login, SignalReceiver, Signals, StdioClient, assert_contains, cancel, echo,
+    echo_call, expect_signal, greet, logs, note, signals, text, until, within,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{Changes, Resource, Server, ServerBuilder, State, Tool};
@@ -123,7 +123,7 @@ async fn asks_and_answers_are_exchanged_as_lines() {
     assert_eq!(reply["result"]["content"][0]["text"], "Hello, Ann!");
     let stray = json!({"jsonrpc": "2.0", "id": "never", "result": {}});
     let rejected = client.ask(&stray).await;
-    names(
+    assert_contains(
         rejected["error"]["message"].as_str().expect("text"),
         &["does not match a request"],
     );
@@ -155,7 +155,7 @@ async fn batches_are_split_into_messages() {
     ids.sort_unstable();
     assert_eq!(ids, [Some(1), Some(2)]);
     let empty = client.ask(&json!([])).await;
-    names(
+    assert_contains(
         empty["error"]["message"].as_str().expect("text"),
         &["empty"],
     );
@@ -178,10 +178,10 @@ async fn batches_are_split_into_messages() {
     assert_eq!([4, 5, 6].map(answered), [true, false, true]);
     let nested = |reply: &Value| reply["error"]["message"].as_str().map(str::to_owned);
     let nested = replies.iter().find_map(nested).expect("an error");
-    names(&nested, &["nested batch"]);
+    assert_contains(&nested, &["nested batch"]);
     let many = Value::from(vec![ping(7); 101]);
     let many = client.ask(&many).await;
-    names(many["error"]["message"].as_str().expect("text"), &["100"]);
+    assert_contains(many["error"]["message"].as_str().expect("text"), &["100"]);
     // An invalid message does not affect the others.
     client
         .send(&json!([7, request(3, "ping", json!({}))]))

@@ -11,9 +11,9 @@ mod tasks;
 
 use crate::support::legacy::{Session, call, filled_in};
 use crate::support::{
-    CAPABILITIES, Clock, Connection, Instance, Login, Request, Signals, accept, asked, cancel,
-    expect_signal, forwarded_for, keys, names, result, signals, start, start_advertised, start_on,
-    tampered, text, token, until, url_of, within,
+    CAPABILITIES, Clock, Connection, Instance, Login, Request, Signals, accept, asked,
+    assert_contains, cancel, expect_signal, forwarded_for, keys, result, signals, start,
+    start_advertised, start_on, tampered, text, token, until, url_of, within,
 };
 use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result, SystemSource, ok};
 use refrain_server::{

@@ -2,8 +2,8 @@
 
 use crate::support::legacy::{self, Session};
 use crate::support::{
-    Clock, Instance, Login, Request, accept, asked, keys, names, result, start, start_on, tampered,
-    text, token, url_of, within,
+    Clock, Instance, Login, Request, accept, asked, assert_contains, keys, result, start, start_on,
+    tampered, text, token, url_of, within,
 };
 use refrain_core::{Cx, KeyRing, Principal, Result};
 use refrain_server::{
@@ -276,7 +276,7 @@ async fn foreign_forged_and_expired_handles_get_the_same_error() {
     errors.insert(refused(&instance, &using("ada", &handle)).await);
     assert_eq!(errors.len(), 1, "{errors:?}");
     let error = errors.into_iter().next().expect("an error");
-    names(&error, &["use", "session", "invalid or expired handle"]);
+    assert_contains(&error, &["use", "session", "invalid or expired handle"]);
     // A server with another audience rejects it too.
     let other = start(builder(&keys, 1).source(clock).audience("other")).await;
     assert_eq!(refused(&other, &using("ada", &handle)).await, error);
@@ -293,7 +293,7 @@ async fn state_of_a_handle_is_lost_with_its_instance() {
     made.stopped_now().await;
     let others = running(&fleet);
     let lost = refused(others[0], &request).await;
-    names(&lost, &["state behind this handle is lost"]);
+    assert_contains(&lost, &["state behind this handle is lost"]);
     // Another process at the same URL does not have the state either.
     let listener = within("the port", async {
         loop {
@@ -329,7 +329,7 @@ async fn calls_of_a_legacy_session_run_on_its_holder() {
     let used = call_text(3, "use", json!({"session": handle})).await;
     assert_eq!(used, "state of 0 at 0");
     let lost = call_text(4, "use", json!({"session": foreign})).await;
-    names(&lost, &["state behind this handle is lost"]);
+    assert_contains(&lost, &["state behind this handle is lost"]);
 }
 
 #[tokio::test]

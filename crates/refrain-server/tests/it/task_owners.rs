@@ -2,8 +2,8 @@
 
 use crate::support::tasks::{about, eager};
 use crate::support::{
-    Guard, Instance, Login, OptionalBearer, Request, Signals, asked, handle, names, result,
-    signals, start, until, within,
+    Guard, Instance, Login, OptionalBearer, Request, Signals, asked, assert_contains, handle,
+    result, signals, start, until, within,
 };
 use refrain_core::{Cx, Principal, Result, ok};
 use refrain_server::{BearerTokens, Server, State, TaskOptions, Tool};
@@ -218,7 +218,7 @@ async fn unfinished_tasks_of_an_owner_are_limited() {
     let first = start_task(&instance, "long", ALICE).await;
     start_task(&instance, "long", ALICE).await;
     let error = rejected(&instance, &call("short", ALICE)).await;
-    names(&error, &["limit of 2 unfinished tasks", "try again"]);
+    assert_contains(&error, &["limit of 2 unfinished tasks", "try again"]);
     // Other owners are not affected.
     let id = start_task(&instance, "short", BOB).await;
     assert_eq!(ended(&instance, &id, BOB).await["status"], "completed");
@@ -246,7 +246,7 @@ async fn stored_bytes_of_an_owner_are_limited() {
         assert_eq!(result(&reply)["resultType"], "task", "{reply}");
     }
     let error = rejected(&instance, &large(ALICE)).await;
-    names(&error, &["limit of 100000 bytes in the store", "try again"]);
+    assert_contains(&error, &["limit of 100000 bytes in the store", "try again"]);
     let reply = instance.send(&large(BOB)).await.reply();
     assert_eq!(result(&reply)["resultType"], "task", "{reply}");
 }
@@ -263,7 +263,7 @@ async fn task_whose_journal_exceeds_the_quota_fails() {
     assert_eq!(task["status"], "failed", "{task}");
     let error = task["error"]["message"].as_str();
     let error = error.expect("the message is a string");
-    names(error, &["could not be stored", "limit of 100000 bytes"]);
+    assert_contains(error, &["could not be stored", "limit of 100000 bytes"]);
 }
 
 #[tokio::test]
@@ -277,7 +277,7 @@ async fn stored_tokens_of_an_owner_are_limited() {
     let reply = instance.send(&ask(ALICE)).await.reply();
     assert_eq!(asked(&reply), ["login"]);
     let error = rejected(&instance, &ask(ALICE)).await;
-    names(&error, &["limit of 100000 bytes in the store"]);
+    assert_contains(&error, &["limit of 100000 bytes in the store"]);
     let reply = instance.send(&ask(BOB)).await.reply();
     assert_eq!(asked(&reply), ["login"]);
 }
@@ -304,7 +304,7 @@ async fn anonymous_callers_at_one_address_cannot_use_up_the_tasks_of_others() {
         instance.send(&call("long", "192.0.2.1")).await.reply();
     }
     let rejected = instance.send(&call("long", "192.0.2.1")).await;
-    names(
+    assert_contains(
         &rejected.error(200, -32603),
         &["limit of 3 unfinished tasks"],
     );

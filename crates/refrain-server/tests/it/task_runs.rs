@@ -1,11 +1,11 @@
 //! Tasks: creation, execution by workers, retries and limits.
 
-use crate::support::tasks::{FaultyStore, TASKS, about, eager, get, update};
+use crate::support::tasks::{FaultyStore, LONG, TASKS, about, eager, get, update};
 use crate::support::{
     CAPABILITIES, Guard, Instance, Login, Request, SignalReceiver, Signals, accept, asked,
-    expect_signal, keys, names, result, signals, start, text, token, until, within,
+    assert_contains, expect_signal, keys, result, signals, start, text, token, until, within,
 };
-use refrain_core::{Cx, Error, Incomplete, Principal, Result, ok};
+use refrain_core::{Cx, Error, Incomplete, MemoryReplayLog, Principal, Result, ok};
 use refrain_server::{
     BuildError, Reply, Server, ServerBuilder, ServerLimits, State, TaskOptions, Tool,
 };
@@ -252,7 +252,7 @@ async fn client_without_task_support_gets_a_result_or_an_error() {
         assert_eq!(text(&reply), "as a task: false", "{tool}");
     }
     let rejected = instance.send(&Request::tool("required", json!({}))).await;
-    names(&rejected.error(400, -32021), &[TASKS]);
+    assert_contains(&rejected.error(400, -32021), &[TASKS]);
 }
 
 #[test]
@@ -361,7 +361,7 @@ async fn repeated_ask_has_a_new_key() {
     assert_eq!(result(&reply)["resultType"], "complete");
     let again = wait_until(&instance, &id, |task| ask_keys(task) == ["login.2"]).await;
     let message = &again["inputRequests"]["login.2"]["params"]["message"];
-    names(
+    assert_contains(
         message.as_str().expect("the message is a string"),
         &["not accepted"],
     );
@@ -410,7 +410,7 @@ async fn waiting_task_fails_when_its_ttl_expires() {
     let instance = start(server.tool(tool)).await;
     let id = start_task(&instance, &call("work")).await;
     let error = failure(&instance, &id).await;
-    names(&error, &["time to live of 1s", "unanswered asks: login"]);
+    assert_contains(&error, &["time to live of 1s", "unanswered asks: login"]);
 }
 
 #[tokio::test]
@@ -422,7 +422,7 @@ async fn running_task_fails_when_its_ttl_expires() {
         .task_ttl(Duration::from_secs(1));
     let instance = start(server.tool(tool)).await;
     let id = start_task(&instance, &call("work")).await;
-    names(&failure(&instance, &id).await, &["time to live of 1s"]);
+    assert_contains(&failure(&instance, &id).await, &["time to live of 1s"]);
     expect_signal(&mut received, "started").await;
     expect_signal(&mut received, "dropped").await;
 }
@@ -479,10 +479,10 @@ async fn task_fails_after_the_last_attempt_with_its_error() {
     let instance = start(server).await;
     let id = start_task(&instance, &call("never")).await;
     let error = failure(&instance, &id).await;
-    names(&error, &["3 attempts", "the service is gone"]);
+    assert_contains(&error, &["3 attempts", "the service is gone"]);
     assert_eq!(attempts.0.load(Ordering::SeqCst), 3);
     let id = start_task(&instance, &call("panics")).await;
-    names(&failure(&instance, &id).await, &["3 attempts", "panicked"]);
+    assert_contains(&failure(&instance, &id).await, &["3 attempts", "panicked"]);
 }
 
 #[tokio::test]
@@ -652,13 +652,40 @@ async fn failed_task_creation_is_an_error_or_continues_inline() {
     let instance = start(server).await;
     faulty.fail(Some(StoreError::Unavailable("failover".into())));
     let error = instance.send(&call("at_once")).await.error(200, -32603);
-    names(&error, &["task store is unavailable", "try again"]);
+    assert_contains(&error, &["task store is unavailable", "try again"]);
     let reply = instance.send(&call("detaches")).await.reply();
     assert_eq!(result(&reply)["isError"], true);
-    names(text(&reply), &["task store is unavailable", "try again"]);
+    assert_contains(text(&reply), &["task store is unavailable", "try again"]);
     signals.open();
     let reply = instance.send(&call("later")).await.reply();
     assert_eq!(text(&reply), "as a task: false");
+}
+
+#[tokio::test]
+async fn record_of_once_stays_if_the_store_may_have_created_a_task() {
+    async fn pay(cx: Cx) -> Result<String> {
+        tokio::task::yield_now().await;
+        cx.once("pay", async { ok("paid".to_owned()) }).await
+    }
+    let faulty = FaultyStore::new(&MemoryStore::new());
+    let log = MemoryReplayLog::new();
+    let server = Server::builder("tasks", "1")
+        .tasks(faulty.clone(), eager())
+        .replay_log(Arc::new(log.clone()))
+        .tool(Tool::new("at_once", pay).once().task_after(Duration::ZERO))
+        .tool(Tool::new("later", pay).once().task_after(LONG));
+    let instance = start(server).await;
+    faulty.fail(Some(StoreError::Unavailable("failover".into())));
+    // Each row: a tool, and the records after its call. The second call cannot have a task: its record is deleted.
+    for (tool, records) in [("at_once", 1), ("later", 1)] {
+        let reply = instance.send(&call(tool)).await.reply();
+        assert_eq!(text(&reply), "paid");
+        until("the records", || log.len() <= records).await;
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(log.len(), records, "after {tool}");
+    }
 }
 
 #[tokio::test]
@@ -705,7 +732,7 @@ async fn explicit_style_works_in_tasks() {
     let waiting = wait_for_status(&instance, &id, "input_required").await;
     assert_eq!(ask_keys(&waiting), ["name"]);
     answer(&instance, &id, "name", "Ada").await;
-    names(&completed_text(&instance, &id).await, &["Some(7)", "Ada"]);
+    assert_contains(&completed_text(&instance, &id).await, &["Some(7)", "Ada"]);
 }
 
 #[tokio::test]
@@ -732,7 +759,7 @@ async fn sealed_task_content_is_unreadable_in_the_store() {
     wait_until(&one, &id, |task| ask_keys(task) == ["sure"]).await;
     wait_until_idle(&one).await;
     let shown = get(&one, &id).await;
-    names(&shown.to_string(), &["Sure?"]);
+    assert_contains(&shown.to_string(), &["Sure?"]);
     let row = stored_task(&store, &id).await;
     assert!(row.asks.iter().all(|(_, ask)| !has(ask, "Sure?")));
     one.stopped_now().await;
@@ -771,7 +798,7 @@ async fn sealed_task_does_not_store_its_error_in_plain_text() {
     wait_for_status(&one, &id, "input_required").await;
     answer(&one, &id, "login", "George-Smiley").await;
     let shown = wait_for_status(&one, &id, "completed").await;
-    names(&shown["result"].to_string(), &["George-Smiley is not"]);
+    assert_contains(&shown["result"].to_string(), &["George-Smiley is not"]);
     let row = stored_task(&store, &id).await;
     assert_eq!(row.status_message, None);
 }
@@ -797,7 +824,7 @@ async fn oversized_journal_fails_the_task_with_largest_entry() {
     let (server, ..) = server_with_signals(&store, options);
     let instance = start(server.tool(Tool::new("work", work).task())).await;
     let id = start_task(&instance, &call("work")).await;
-    names(&failure(&instance, &id).await, &["limit is 4000", "hoard"]);
+    assert_contains(&failure(&instance, &id).await, &["limit is 4000", "hoard"]);
 }
 
 #[tokio::test]
@@ -908,7 +935,7 @@ async fn unchanged_checkpoint_is_not_progress() {
     let instance = start(server.tool(Tool::new("work", stuck).task())).await;
     let id = start_task(&instance, &call("work")).await;
     let error = failure(&instance, &id).await;
-    names(&error, &["3 attempts", "panicked"]);
+    assert_contains(&error, &["3 attempts", "panicked"]);
     assert!(!error.contains("part 5"), "panic messages are only logged");
     // The first attempt reached the checkpoint; three more made no progress.
     assert_eq!(attempts.0.load(Ordering::SeqCst), 4);
@@ -940,7 +967,7 @@ async fn task_keeps_the_permit_of_its_call() {
     expect_signal(&mut received, "started").await;
     expect_signal(&mut received, "started").await;
     let busy = instance.send(&call("work")).await;
-    names(&busy.error(503, -32603), &["limit of 2 calls"]);
+    assert_contains(&busy.error(503, -32603), &["limit of 2 calls"]);
     signals.open();
     signals.open();
     for id in [one, two] {

@@ -1,6 +1,6 @@
 //! Resource templates: precedence, variables and conversion.
 
-use crate::support::{Request, names, result, start};
+use crate::support::{Request, assert_contains, result, start};
 use refrain_core::{Cx, Result};
 use refrain_server::{
     BuildError, Prompt, Resource, ResourceTemplate, Server, ServerBuilder, TemplateFlaw,
@@ -98,7 +98,7 @@ async fn variables_convert_to_the_types_of_the_struct() {
             .send(&Request::read(wrong))
             .await
             .error(200, -32602);
-        names(&message, &words);
+        assert_contains(&message, &words);
     }
     for unknown in ["s://2026?other=1", "s://2026?q=1&q=2", "s://2026?q=%FF"] {
         let response = instance.send(&Request::read(unknown)).await;
@@ -145,13 +145,13 @@ async fn prompt_arguments_convert_to_the_types_of_the_struct() {
     let loud = json!({"word": "ha", "times": "2", "loud": "true"});
     assert_eq!(get(loud).await, "HAHA");
     let wrong = Request::prompt("repeat", json!({"word": "ha", "times": "often"}));
-    names(
+    assert_contains(
         &instance.send(&wrong).await.error(200, -32602),
         &["often", "usize"],
     );
     // On the wire, prompt arguments must be strings.
     let wrong = Request::prompt("repeat", json!({"word": "ha", "times": 2}));
-    names(
+    assert_contains(
         &instance.send(&wrong).await.error(200, -32602),
         &["times", "string"],
     );
@@ -182,7 +182,7 @@ async fn resource_and_most_literal_template_take_precedence() {
     }
 }
 
-/// Builds a server with a template and this one.
+/// Builds a server with the template `n://{year}/{name}` and with `uri_template`.
 fn build_with(uri_template: &'static str) -> Result<Server, BuildError> {
     builder()
         .resource_template(template("n://{year}/{name}", "one"))
@@ -203,7 +203,7 @@ fn templates_matching_the_same_uris_are_duplicates() {
 
 #[test]
 fn ambiguous_template_is_rejected_with_position() {
-    let error = build_with("n://{a}{b}").expect_err("the end of a is ambiguous");
+    let error = build_with("n://{a}{b}").expect_err("the end of {a} is ambiguous");
     let BuildError::Template(error) = error else {
         panic!("{error}");
     };

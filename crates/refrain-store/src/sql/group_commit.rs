@@ -4,7 +4,8 @@
 //! its writes run again in a transaction each, so that only the failing one gets the error. This costs nothing while no
 //! query fails, unlike a savepoint for each. If the commit fails, all writes get its error.
 //!
-//! Small writes do not wait for queued large ones: a transaction takes all small writes first, and then about one large write.
+//! Small writes do not wait for queued large ones: a transaction takes small writes first, and then about one large write. While
+//! small writes fill whole transactions, a large write follows each of these.
 //!
 //! A queued write whose caller no longer waits is dropped. Once taken from the queue, a write is committed in any case.
 
@@ -66,21 +67,42 @@ pub(crate) struct WriteQueue<DB: GroupCommit> {
 struct QueuedWrites<DB: GroupCommit> {
     small: mpsc::Receiver<QueuedWrite<DB>>,
     large: mpsc::Receiver<QueuedWrite<DB>>,
+    /// Bytes of small writes since the last large one. Each write counts as at least its share of a transaction.
+    small_bytes: usize,
 }
 
 impl<DB: GroupCommit> QueuedWrites<DB> {
     async fn next(&mut self) -> Option<QueuedWrite<DB>> {
-        tokio::select! {
-            biased;
-            Some(write) = self.small.recv() => Some(write),
-            Some(write) = self.large.recv() => Some(write),
-            else => None,
+        if let Some(write) = self.try_next() {
+            return Some(write);
         }
+        let write = tokio::select! {
+            Some(write) = self.small.recv() => write,
+            Some(write) = self.large.recv() => write,
+            else => return None,
+        };
+        Some(self.count(write))
     }
 
     fn try_next(&mut self) -> Option<QueuedWrite<DB>> {
-        let small = self.small.try_recv();
-        small.or_else(|_| self.large.try_recv()).ok()
+        let write = if self.small_bytes < MAX_BYTES {
+            let small = self.small.try_recv();
+            small.or_else(|_| self.large.try_recv())
+        } else {
+            let large = self.large.try_recv();
+            large.or_else(|_| self.small.try_recv())
+        };
+        write.ok().map(|write| self.count(write))
+    }
+
+    fn count(&mut self, write: QueuedWrite<DB>) -> QueuedWrite<DB> {
+        self.small_bytes = match write.bytes < LARGE {
+            true => self
+                .small_bytes
+                .saturating_add(write.bytes.max(MAX_BYTES / MAX_WRITES)),
+            false => 0,
+        };
+        write
     }
 }
 
@@ -91,6 +113,7 @@ impl<DB: GroupCommit> WriteQueue<DB> {
         let writes = QueuedWrites {
             small: small_writes,
             large: large_writes,
+            small_bytes: 0,
         };
         let batches = WriteBatches(Arc::new(Mutex::new(writes)));
         (Self { small, large }, batches)
@@ -257,27 +280,45 @@ mod tests {
     use std::future::poll_fn;
     use std::task::Poll;
 
-    #[tokio::test]
-    async fn small_write_does_not_wait_for_queued_large_writes() {
+    /// The writes of these sizes by transaction, all queued before the first one: "s" for a small write, "L" for a large one.
+    async fn transactions(sizes: impl IntoIterator<Item = usize>) -> Vec<String> {
         let (queue, batches) = WriteQueue::<Sqlite>::new();
-        let write = |sql, bytes| queue.write(sqlx::query::<Sqlite>(sql), bytes);
-        let mut writes: Vec<_> = (0..5).map(|_| Box::pin(write("large", 4 << 20))).collect();
-        writes.push(Box::pin(write("small", 10)));
+        let write = |bytes| {
+            let sql = if bytes < LARGE { "s" } else { "L" };
+            queue.write(sqlx::query::<Sqlite>(sql), bytes)
+        };
+        let mut writes: Vec<_> = sizes
+            .into_iter()
+            .map(|bytes| Box::pin(write(bytes)))
+            .collect();
         for write in &mut writes {
             let is_queued = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx).is_pending()));
             assert!(is_queued.await, "it waits for its commit");
         }
-        let texts = |batch: WriteBatch<Sqlite>| -> Vec<_> {
-            let sql = batch
-                .writes
-                .iter()
-                .map(|write| write.sql.as_str().to_owned());
-            sql.collect()
-        };
-        let next = async || texts(batches.next().await.expect("a batch"));
-        assert_eq!(next().await, ["small", "large"]);
-        for _ in 0..4 {
-            assert_eq!(next().await, ["large"]);
+        let mut taken = 0;
+        let mut transactions = Vec::new();
+        while taken < writes.len() {
+            let batch = batches.next().await.expect("a batch");
+            taken += batch.writes.len();
+            let names = batch.writes.iter().map(|write| write.sql.as_str());
+            transactions.push(names.collect());
+        }
+        transactions
+    }
+
+    #[tokio::test]
+    async fn small_write_does_not_wait_for_queued_large_writes() {
+        let large = [4 << 20; 5];
+        let expected = ["sL", "L", "L", "L", "L"];
+        assert_eq!(transactions(large.into_iter().chain([10])).await, expected);
+    }
+
+    #[tokio::test]
+    async fn large_write_waits_for_one_transaction_of_small_writes() {
+        for small in [vec![10; 400], vec![LARGE - 1; 400]] {
+            let found = transactions([4 << 20].into_iter().chain(small)).await;
+            let large = found.iter().position(|writes| writes.contains('L'));
+            assert!(matches!(large, Some(0..=1)), "{found:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An MCP server that requires access tokens and its OAuth authorization server, on one port.
+//! Two servers on one port: an MCP server that requires access tokens, and the OAuth authorization server that issues them.
 //!
 //! A test changes their behaviour and reads the requests that they received.
 
@@ -39,7 +39,7 @@ pub struct Behaviour {
     pub instead: HashMap<&'static str, CannedResponse>,
     /// Changes to the metadata of the authorization server.
     pub metadata: Value,
-    /// Changes to the metadata of the server.
+    /// Changes to the protected resource metadata of the MCP server.
     pub resource: Value,
     pub token_type: &'static str,
     /// Makes an access token, bound to the key with this thumbprint (DPoP).

@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 /// The timeout for building an example, in seconds.
 const BUILD_SECONDS: &str = "1500";
 
-/// A program that is not one of Refrain's.
+/// A test program written with another SDK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
     /// An interpreter, and a script of the workspace.

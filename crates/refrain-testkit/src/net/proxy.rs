@@ -35,16 +35,17 @@ pub enum Fault {
     CutBody,
     /// The client gets the response up to the first event of its stream, after the server has finished the stream. A
     /// subscription is cut at once.
-    CutStream,
+    CutFinished,
     /// The response ends after the first event of its stream, while the server is at work.
-    CutLive,
+    CutUnfinished,
     /// The request does not reach the server; the response is this status line without a body.
     Status(&'static str),
     /// The response is replaced by this status line without a body, as by a proxy that gave up waiting for it.
     StatusAfter(&'static str),
     /// Both connections are closed while the server is at work.
     HangUp,
-    /// The request reaches two instances at the same time. The client gets the first response without an error.
+    /// The request reaches two instances at the same time. The client gets one of the responses, if possible
+    /// one without an error.
     DoubleAtOnce,
     /// The request reaches the server again after the response. The client gets the second response.
     DoubleInTurn,
@@ -109,8 +110,8 @@ struct State {
     received: BTreeMap<String, usize>,
     /// Requests forwarded, copies included.
     forwarded: BTreeMap<String, usize>,
-    /// The instance that got the last request.
-    instance: usize,
+    /// The number of requests sent, which selects the next server.
+    sent: usize,
     /// Requests for [`FaultProxy::send_late`].
     late: Vec<RawRequest>,
 }
@@ -195,8 +196,8 @@ impl Route {
                 return None;
             }
             Fault::Status(status) => status_response(status),
-            Fault::CutStream => self.first_event(request, request.method != LISTEN).await,
-            Fault::CutLive => self.first_event(request, false).await,
+            Fault::CutFinished => self.first_event(request, request.method != LISTEN).await,
+            Fault::CutUnfinished => self.first_event(request, false).await,
             Fault::CutSilence(limit) => {
                 self.copy_until_silent(request, client, limit).await;
                 return None;
@@ -230,8 +231,8 @@ impl Route {
         let server = {
             let mut state = self.state.lock();
             *state.forwarded.entry(request.method.clone()).or_default() += 1;
-            state.instance += 1;
-            self.servers[state.instance % self.servers.len()]
+            state.sent += 1;
+            self.servers[state.sent % self.servers.len()]
         };
         let server = TcpStream::connect(server).await;
         let mut server = server.expect("the server is there");

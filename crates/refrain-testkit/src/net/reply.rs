@@ -40,7 +40,7 @@ pub fn asked(reply: &Value) -> Vec<&str> {
 
 /// Asserts that a message contains all these words.
 #[track_caller]
-pub fn names(message: &str, words: &[&str]) {
+pub fn assert_contains(message: &str, words: &[&str]) {
     for word in words {
         assert!(message.contains(word), "{word:?} is not in {message:?}");
     }

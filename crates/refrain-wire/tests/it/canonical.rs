@@ -83,6 +83,10 @@ fn equal_values_have_the_same_canonical_text() {
     ];
     for (text, expected) in cases {
         assert_eq!(canonical(text), expected);
-        assert_eq!(canonical(expected), expected, "a canonical text is its own");
+        assert_eq!(
+            canonical(expected),
+            expected,
+            "the canonical form of a canonical text is the same text"
+        );
     }
 }

@@ -60,13 +60,13 @@ impl Frame {
     /// The rows above the cursor. A terminal that became narrower has wrapped wide lines.
     fn rows_above_cursor(&self, columns: usize) -> usize {
         let columns = columns.max(1);
-        let broken: usize = self
+        let rows_of_lines_above: usize = self
             .widths
             .iter()
             .take(self.cursor.0)
             .map(|width| width.div_ceil(columns).max(1))
             .sum();
-        broken + self.cursor.1 / columns
+        rows_of_lines_above + self.cursor.1 / columns
     }
 }
 

@@ -393,6 +393,17 @@ async fn wrong_usage_names_the_missing_argument() {
             &["tools", "--stdio", "http://127.0.0.1:1", "--", "cat"],
             "unexpected argument",
         ),
+        (
+            &[
+                "call",
+                "--stdio",
+                "http://127.0.0.1:1/mcp",
+                "echo",
+                "--",
+                "cat",
+            ],
+            "leave out",
+        ),
         (&["call", "x", "y", "--rounds", "0"], "--rounds"),
         (&["call", "x", "y", "--deadline", "soon"], "--deadline"),
         (&["call", "x", "y", "--log", "loud"], "warning"),
@@ -416,7 +427,17 @@ async fn name_in_place_of_the_url_is_reported_with_the_whole_command() {
             "call URL hello 'name=Ada L'",
         ),
         (&["prompt", "greet"], "greet", "prompt URL greet"),
+        (
+            &["call", "fetch", "https_only=true"],
+            "fetch",
+            "call URL fetch https_only=true",
+        ),
         (&["read", "notes://1"], "notes://1", "read URL notes://1"),
+        (
+            &["read", "httpdocs://1"],
+            "httpdocs://1",
+            "read URL httpdocs://1",
+        ),
     ] {
         let error = format!(
             "error: the first argument must be the server's URL, not {first:?}\n\

@@ -44,7 +44,7 @@ async fn make_task(speaker: &mut Speaker, draft: Draft) -> Value {
     } else {
         (2, 14, 16)
     };
-    let reply = speaker.say(&example(document, call)).await;
+    let reply = speaker.send_verbatim(&example(document, call)).await;
     let task = reply["result"]["task"]["taskId"].clone();
     speaker.polls(document, get, get + 1).await;
     task
@@ -52,7 +52,7 @@ async fn make_task(speaker: &mut Speaker, draft: Draft) -> Value {
 
 async fn status(speaker: &mut Speaker, draft: Draft, task: &Value) -> Value {
     speaker.set_draft(draft);
-    let reply = speaker.say(&about(draft, task)[0]).await;
+    let reply = speaker.send_verbatim(&about(draft, task)[0]).await;
     reply["result"]["status"].clone()
 }
 
@@ -60,14 +60,14 @@ async fn status(speaker: &mut Speaker, draft: Draft, task: &Value) -> Value {
 async fn task_exists_only_on_its_path() {
     let files = Files::new();
     let serve = Serve::new().keys(&files.keys("keys"));
-    let mut speaker = Speaker::to(Draft::Second, serve).await;
+    let mut speaker = Speaker::start_http(Draft::Second, serve).await;
     let client = Client::new(speaker.address().expect("HTTP")).with_tasks();
     for home in WITH_TASKS {
         let task = make_task(&mut speaker, home).await;
         for other in WITH_TASKS.into_iter().filter(|other| *other != home) {
             speaker.set_draft(other);
             for request in about(other, &task) {
-                let reply = speaker.say(&request).await;
+                let reply = speaker.send_verbatim(&request).await;
                 assert_eq!(reply["error"]["code"], -32602, "{request}: {reply}");
             }
         }
@@ -85,7 +85,7 @@ async fn task_exists_only_on_its_path() {
     for draft in WITH_TASKS {
         speaker.set_draft(draft);
         for request in about(draft, &id.as_str().into()) {
-            let reply = speaker.say(&request).await;
+            let reply = speaker.send_verbatim(&request).await;
             assert_eq!(reply["error"]["code"], -32602, "{request}: {reply}");
         }
     }
@@ -136,15 +136,17 @@ fn asked(draft: Draft, reply: &Value) -> (String, Value) {
 async fn state_is_valid_only_on_its_path() {
     let files = Files::new();
     let serve = Serve::new().keys(&files.keys("keys"));
-    let mut speaker = Speaker::to(Draft::Second, serve).await;
+    let mut speaker = Speaker::start_http(Draft::Second, serve).await;
     let client = Client::new(speaker.address().expect("HTTP"));
     for home in Draft::ALL {
         speaker.set_draft(home);
-        let reply = speaker.say(&order(home, None)).await;
+        let reply = speaker.send_verbatim(&order(home, None)).await;
         let (key, state) = asked(home, &reply);
         for other in Draft::ALL.into_iter().filter(|other| *other != home) {
             speaker.set_draft(other);
-            let reply = speaker.say(&order(other, Some((&key, &state)))).await;
+            let reply = speaker
+                .send_verbatim(&order(other, Some((&key, &state))))
+                .await;
             assert_eq!(reply["error"]["code"], -32602, "{home} on {other}: {reply}");
             let message = reply["error"]["message"]
                 .as_str()
@@ -165,7 +167,9 @@ async fn state_is_valid_only_on_its_path() {
             "{refused:?}"
         );
         speaker.set_draft(home);
-        let reply = speaker.say(&order(home, Some((&key, &state)))).await;
+        let reply = speaker
+            .send_verbatim(&order(home, Some((&key, &state))))
+            .await;
         assert_eq!(reply["result"]["isError"], false, "{reply}");
     }
     // And in the other direction.
@@ -177,7 +181,9 @@ async fn state_is_valid_only_on_its_path() {
     let state: Value = call.token.clone().expect("a state").into();
     for draft in Draft::ALL {
         speaker.set_draft(draft);
-        let reply = speaker.say(&order(draft, Some((key, &state)))).await;
+        let reply = speaker
+            .send_verbatim(&order(draft, Some((key, &state))))
+            .await;
         assert_eq!(reply["error"]["code"], -32602, "{draft}: {reply}");
     }
     call.answer(key, &json!({"confirm": true}));
@@ -189,7 +195,7 @@ async fn tasks_and_states_of_another_caller_are_rejected() {
     let files = Files::new();
     let callers = files.write("callers.txt", &format!("alice {ALICE}\nbob {BOB}\n"));
     let serve = Serve::new().tokens(&callers);
-    let mut speaker = Speaker::to(Draft::Second, serve).await;
+    let mut speaker = Speaker::start_http(Draft::Second, serve).await;
     for draft in WITH_TASKS {
         speaker.set_bearer(ALICE);
         let task = make_task(&mut speaker, draft).await;
@@ -202,9 +208,9 @@ async fn tasks_and_states_of_another_caller_are_rejected() {
             .into();
         speaker.set_bearer(BOB);
         for (of_alice, of_nobody) in about(draft, &task).iter().zip(about(draft, &unknown)) {
-            let reply = speaker.say(of_alice).await;
+            let reply = speaker.send_verbatim(of_alice).await;
             assert_eq!(reply["error"]["code"], -32602, "{of_alice}: {reply}");
-            assert_eq!(reply, speaker.say(&of_nobody).await);
+            assert_eq!(reply, speaker.send_verbatim(&of_nobody).await);
         }
         speaker.set_bearer(ALICE);
         assert_eq!(status(&mut speaker, draft, &task).await, "input_required");
@@ -212,14 +218,14 @@ async fn tasks_and_states_of_another_caller_are_rejected() {
     for draft in Draft::ALL {
         speaker.set_draft(draft);
         speaker.set_bearer(ALICE);
-        let reply = speaker.say(&order(draft, None)).await;
+        let reply = speaker.send_verbatim(&order(draft, None)).await;
         let (key, state) = asked(draft, &reply);
         let again = order(draft, Some((&key, &state)));
         speaker.set_bearer(BOB);
-        let reply = speaker.say(&again).await;
+        let reply = speaker.send_verbatim(&again).await;
         assert_eq!(reply["error"]["code"], -32602, "{reply}");
         speaker.set_bearer(ALICE);
-        let reply = speaker.say(&again).await;
+        let reply = speaker.send_verbatim(&again).await;
         assert_eq!(reply["result"]["isError"], false, "{reply}");
     }
 }
@@ -227,10 +233,10 @@ async fn tasks_and_states_of_another_caller_are_rejected() {
 #[tokio::test]
 async fn metrics_count_all_paths() {
     let serve = Serve::new().args(["--metrics", "127.0.0.1:0"]);
-    let mut speaker = Speaker::to(Draft::Sketch, serve).await;
+    let mut speaker = Speaker::start_http(Draft::Sketch, serve).await;
     for draft in Draft::ALL {
         speaker.set_draft(draft);
-        speaker.say(&order(draft, None)).await;
+        speaker.send_verbatim(&order(draft, None)).await;
     }
     let log = &speaker.process().expect("a process").log;
     let text = text_of(metrics_address(log).await, "/metrics").await;
@@ -243,7 +249,7 @@ async fn metrics_count_all_paths() {
 async fn lists_are_the_same_with_and_without_initialize() {
     for draft in Draft::ALL {
         for transport in Transport::ALL {
-            let mut speaker = Speaker::new(draft, transport).await;
+            let mut speaker = Speaker::start(draft, transport).await;
             let list = |method: &str| json!({"jsonrpc": "2.0", "id": 3, "method": method});
             let methods = [
                 "tools/list",
@@ -253,10 +259,10 @@ async fn lists_are_the_same_with_and_without_initialize() {
             ];
             let mut without = Vec::new();
             for method in methods {
-                without.push(speaker.say(&list(method)).await);
+                without.push(speaker.send_verbatim(&list(method)).await);
             }
             let hello = initialize("2025-11-25", &json!({}));
-            let reply = speaker.say(&hello).await;
+            let reply = speaker.send_verbatim(&hello).await;
             let tasks = json!({"cancel": {}, "requests": {"tools": {"call": {}}}});
             let tasks = draft.has_tasks().then_some(&tasks);
             assert_eq!(
@@ -266,7 +272,7 @@ async fn lists_are_the_same_with_and_without_initialize() {
             );
             for (method, without) in methods.into_iter().zip(&without) {
                 assert_eq!(
-                    &speaker.say(&list(method)).await,
+                    &speaker.send_verbatim(&list(method)).await,
                     without,
                     "{draft}, {method}"
                 );

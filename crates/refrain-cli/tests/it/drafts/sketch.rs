@@ -6,7 +6,7 @@ use serde_json::json;
 
 pub(super) async fn call_is_repeated_with_all_answers() {
     for transport in Transport::ALL {
-        let mut speaker = Speaker::new(Draft::Sketch, transport).await;
+        let mut speaker = Speaker::start(Draft::Sketch, transport).await;
         speaker.plays(0, 1, 2).await;
         speaker.plays(0, 3, 4).await;
     }
@@ -14,11 +14,11 @@ pub(super) async fn call_is_repeated_with_all_answers() {
 
 #[tokio::test]
 async fn missing_answer_is_asked_again() {
-    let mut speaker = Speaker::new(Draft::Sketch, Transport::Http).await;
+    let mut speaker = Speaker::start(Draft::Sketch, Transport::Http).await;
     let mut half = example(0, 3);
     half["dependent_responses"] =
         json!({"github_login": half["dependent_responses"]["github_login"]});
-    let reply = speaker.say(&half).await;
+    let reply = speaker.send_verbatim(&half).await;
     let asks = reply["dependent_requests"].as_object().expect("asks");
     assert_eq!(asks.keys().collect::<Vec<_>>(), ["capital_of_france"]);
     assert_eq!(reply["id"], 3);
@@ -26,10 +26,10 @@ async fn missing_answer_is_asked_again() {
 
 #[tokio::test]
 async fn answer_outside_of_a_result_is_rejected_by_name() {
-    let mut speaker = Speaker::new(Draft::Sketch, Transport::Http).await;
+    let mut speaker = Speaker::start(Draft::Sketch, Transport::Http).await;
     let mut bare = example(0, 3);
     bare["dependent_responses"]["github_login"] = json!({"action": "accept", "content": {}});
-    let reply = speaker.say(&bare).await;
+    let reply = speaker.send_verbatim(&bare).await;
     assert_eq!(reply["error"]["code"], -32602, "{reply}");
     let message = reply["error"]["message"]
         .as_str()
@@ -42,14 +42,14 @@ async fn answer_outside_of_a_result_is_rejected_by_name() {
 
 #[tokio::test]
 async fn sketch_has_no_tasks() {
-    let mut speaker = Speaker::new(Draft::Sketch, Transport::Http).await;
+    let mut speaker = Speaker::start(Draft::Sketch, Transport::Http).await;
     let get = json!({"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"taskId": "x"}});
-    let reply = speaker.say(&get).await;
+    let reply = speaker.send_verbatim(&get).await;
     assert_eq!(reply["error"]["code"], -32601, "{reply}");
     // A request for a task is ignored.
     let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call",
         "params": {"name": "echo_task", "task": {"ttl": 60000}}});
-    let reply = speaker.say(&call).await;
+    let reply = speaker.send_verbatim(&call).await;
     assert!(
         reply["dependent_requests"]["echo_input"].is_object(),
         "{reply}"

@@ -22,7 +22,7 @@ impl Transport {
     pub(crate) const ALL: [Self; 2] = [Self::Http, Self::Stdio];
 }
 
-enum Line {
+enum Connection {
     /// With the session id, if there is one.
     Http(Instance, Option<String>),
     Stdio {
@@ -32,10 +32,11 @@ enum Line {
     },
 }
 
-/// A client of a draft. In messages of the document, it replaces the state and the task id by those it received last.
+/// A client of a draft. In example messages of the draft's document, it replaces the state and the task id by those it received
+/// last.
 pub(crate) struct Speaker {
     draft: Draft,
-    line: Line,
+    connection: Connection,
     /// The bearer token, over HTTP.
     bearer: Option<&'static str>,
     state: Option<Value>,
@@ -44,9 +45,9 @@ pub(crate) struct Speaker {
 
 impl Speaker {
     /// Starts a server and connects to it.
-    pub(crate) async fn new(draft: Draft, transport: Transport) -> Self {
-        let line = match transport {
-            Transport::Http => return Self::to(draft, Serve::new()).await,
+    pub(crate) async fn start(draft: Draft, transport: Transport) -> Self {
+        let connection = match transport {
+            Transport::Http => return Self::start_http(draft, Serve::new()).await,
             Transport::Stdio => {
                 let mut process = program()
                     .args(["serve", "--stdio", "--dialect", draft.name()])
@@ -58,7 +59,7 @@ impl Speaker {
                     .spawn()
                     .expect("the binary starts");
                 let output = process.stdout.take().expect("the stream is piped");
-                Line::Stdio {
+                Connection::Stdio {
                     input: process.stdin.take().expect("the stream is piped"),
                     output: BufReader::new(output).lines(),
                     _process: process,
@@ -67,19 +68,19 @@ impl Speaker {
         };
         Self {
             draft,
-            line,
+            connection,
             bearer: None,
             state: None,
             task: None,
         }
     }
 
-    /// Starts a server and connects to it over HTTP.
-    pub(crate) async fn to(draft: Draft, serve: Serve) -> Self {
+    /// Starts this server and connects to it over HTTP.
+    pub(crate) async fn start_http(draft: Draft, serve: Serve) -> Self {
         let instance = serve.args(["--drafts"]).start().await;
         Self {
             draft,
-            line: Line::Http(instance, None),
+            connection: Connection::Http(instance, None),
             bearer: None,
             state: None,
             task: None,
@@ -91,24 +92,24 @@ impl Speaker {
         self.bearer = Some(bearer);
     }
 
-    /// Uses another server of the same draft from now on.
-    pub(crate) fn move_to(&mut self, other: &mut Self) {
-        std::mem::swap(&mut self.line, &mut other.line);
+    /// Swaps the servers of two clients of a draft.
+    pub(crate) fn swap_servers(&mut self, other: &mut Self) {
+        std::mem::swap(&mut self.connection, &mut other.connection);
     }
 
     /// The address of the server, over HTTP.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
-        match &self.line {
-            Line::Http(instance, _) => Some(instance.address),
-            Line::Stdio { .. } => None,
+        match &self.connection {
+            Connection::Http(instance, _) => Some(instance.address),
+            Connection::Stdio { .. } => None,
         }
     }
 
     /// The process of the server, over HTTP.
     pub(crate) fn process(&self) -> Option<&Process> {
-        match &self.line {
-            Line::Http(instance, _) => Some(instance),
-            Line::Stdio { .. } => None,
+        match &self.connection {
+            Connection::Http(instance, _) => Some(instance),
+            Connection::Stdio { .. } => None,
         }
     }
 
@@ -118,7 +119,7 @@ impl Speaker {
     }
 
     /// Sends a message verbatim, and returns the response.
-    pub(crate) async fn say(&mut self, message: &Value) -> Value {
+    pub(crate) async fn send_verbatim(&mut self, message: &Value) -> Value {
         let text = message.to_string();
         let reply = self.exchange(text).await;
         let reply = reply.unwrap_or_else(|| panic!("no response to {message}"));
@@ -134,27 +135,27 @@ impl Speaker {
         reply
     }
 
-    /// Sends a message that has no response.
-    pub(crate) async fn tell(&mut self, message: &Value) {
+    /// Sends a message that has no response, with the received state and task id.
+    pub(crate) async fn notify(&mut self, message: &Value) {
         let message = self.with_received(message.clone()).to_string();
-        match &mut self.line {
-            Line::Http(instance, session) => {
+        match &mut self.connection {
+            Connection::Http(instance, session) => {
                 let (status, body) =
-                    post(instance, (self.draft, self.bearer), session, message).await;
+                    post_http(instance, (self.draft, self.bearer), session, message).await;
                 assert_eq!((status, body.as_str()), (202, ""));
             }
-            // An unexpected response would precede the next one.
-            Line::Stdio { input, .. } => write(input, message).await,
+            // An unexpected response would be read as the response to the next message, and fail there.
+            Connection::Stdio { input, .. } => write(input, message).await,
         }
     }
 
     async fn exchange(&mut self, message: String) -> Option<Value> {
-        let answer = match &mut self.line {
-            Line::Http(instance, session) => {
+        let answer = match &mut self.connection {
+            Connection::Http(instance, session) => {
                 let who = (self.draft, self.bearer);
-                post(instance, who, session, message).await.1
+                post_http(instance, who, session, message).await.1
             }
-            Line::Stdio { input, output, .. } => {
+            Connection::Stdio { input, output, .. } => {
                 write(input, message).await;
                 let line = within("a response", output.next_line()).await;
                 line.expect("a line").expect("the server is running")
@@ -166,8 +167,8 @@ impl Speaker {
     /// A message of a document, with the received state and task id.
     fn with_received(&self, mut message: Value) -> Value {
         let put = |members: &mut Map<String, Value>, name: &str, received: &Option<Value>| {
-            if let (Some(transport), Some(received)) = (members.get_mut(name), received) {
-                *transport = received.clone();
+            if let (Some(member), Some(received)) = (members.get_mut(name), received) {
+                *member = received.clone();
             }
         };
         let mut open: Vec<&mut Value> = vec![&mut message];
@@ -183,14 +184,14 @@ impl Speaker {
     }
 
     /// Sends a message of a document with the received state and task id.
-    pub(crate) async fn post(&mut self, message: Value) -> Value {
+    pub(crate) async fn send(&mut self, message: Value) -> Value {
         let message = self.with_received(message);
-        self.say(&message).await
+        self.send_verbatim(&message).await
     }
 
-    /// Posts an example of the draft's document, and compares the response with another one.
+    /// Sends an example of the draft's document, and compares the response with the example `response`.
     pub(crate) async fn plays(&mut self, document: u8, request: u8, response: u8) {
-        let reply = self.post(posted(document, request)).await;
+        let reply = self.send(posted(document, request)).await;
         assert_shown(document, response, &reply);
     }
 
@@ -199,7 +200,7 @@ impl Speaker {
         let status = example(document, response)["result"]["status"].clone();
         let begun = Instant::now();
         loop {
-            let reply = self.post(posted(document, request)).await;
+            let reply = self.send(posted(document, request)).await;
             if reply["result"]["status"] == status {
                 return assert_shown(document, response, &reply);
             }
@@ -216,7 +217,7 @@ async fn write(input: &mut ChildStdin, message: String) {
 }
 
 /// Posts a message, and returns the status and the body.
-async fn post(
+async fn post_http(
     instance: &Instance,
     (draft, bearer): (Draft, Option<&str>),
     session: &mut Option<String>,

@@ -68,17 +68,17 @@ async fn answer_is_kept_by_another_version() {
     let keys = files.keys("keys");
     for draft in Draft::ALL {
         let version = |accounts: &str| Serve::new().keys(&keys).args(["--accounts", accounts]);
-        let mut speaker = Speaker::to(draft, version("1")).await;
-        let mut upgraded = Speaker::to(draft, version("2")).await;
+        let mut speaker = Speaker::start_http(draft, version("1")).await;
+        let mut upgraded = Speaker::start_http(draft, version("2")).await;
         let accounts = call("accounts", &json!({}));
-        let (asks, state) = incomplete(draft, &speaker.say(&accounts).await);
+        let (asks, state) = incomplete(draft, &speaker.send_verbatim(&accounts).await);
         assert_eq!(asks, ["github_login", "google_login"]);
-        speaker.move_to(&mut upgraded);
+        speaker.swap_servers(&mut upgraded);
         let both = again(draft, &accounts, &["github_login", "google_login"], state);
-        let (asks, state) = incomplete(draft, &speaker.say(&both).await);
+        let (asks, state) = incomplete(draft, &speaker.send_verbatim(&both).await);
         assert_eq!(asks, ["microsoft_login"]);
         let reply = speaker
-            .say(&again(draft, &accounts, &["microsoft_login"], state))
+            .send_verbatim(&again(draft, &accounts, &["microsoft_login"], state))
             .await;
         let text = reply["result"]["content"][0]["text"].as_str();
         let linked = "Linked GitHub my github_login and Microsoft my microsoft_login.";
@@ -93,10 +93,10 @@ async fn computation_is_handed_on_with_state_and_no_asks() {
     let (keys, ledger) = (files.keys("keys"), files.write("ledger", ""));
     for draft in Draft::ALL {
         let serve = || Serve::new().keys(&keys).config(&config).ledger(&ledger);
-        let mut speaker = Speaker::to(draft, serve()).await;
-        let mut other = Speaker::to(draft, serve()).await;
+        let mut speaker = Speaker::start_http(draft, serve()).await;
+        let mut other = Speaker::start_http(draft, serve()).await;
         let sum = call("sum", &json!({"to": 8}));
-        let mut reply = speaker.say(&sum).await;
+        let mut reply = speaker.send_verbatim(&sum).await;
         for _ in 0..2 {
             let (asks, state) = incomplete(draft, &reply);
             assert!(asks.is_empty(), "{asks:?}");
@@ -106,8 +106,8 @@ async fn computation_is_handed_on_with_state_and_no_asks() {
                 draft == Draft::Second,
                 "{reply}"
             );
-            speaker.move_to(&mut other);
-            reply = speaker.say(&again(draft, &sum, &[], state)).await;
+            speaker.swap_servers(&mut other);
+            reply = speaker.send_verbatim(&again(draft, &sum, &[], state)).await;
         }
         let text = reply["result"]["content"][0]["text"].as_str();
         assert_eq!(text, Some("The sum of 1 to 8 is 36."), "{reply}");

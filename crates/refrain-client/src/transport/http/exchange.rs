@@ -23,6 +23,16 @@ use std::sync::Arc;
 /// The maximum number of characters that an error quotes from an invalid body.
 const EXCERPT_MAX: usize = 300;
 
+/// A body or event. Checking a large one takes long, so it is checked once, as [`large_message`] says.
+struct CheckedText {
+    excerpt: String,
+    size: Result<(), ErrorKind>,
+    /// Whether it looks like a message. With an error status: whether it is one.
+    is_message: bool,
+    /// Empty if it has too many values.
+    messages: Vec<String>,
+}
+
 /// The replies to one POST, or the messages on the session stream.
 pub(crate) struct HttpExchange {
     link: Arc<HttpLink>,
@@ -76,9 +86,12 @@ impl HttpExchange {
                 exchange.is_done = true;
                 return Ok(exchange);
             }
-            let (body, size) = exchange.check_size(body).await;
-            exchange.check(&body, size)?;
-            exchange.ready.extend(split_messages(body));
+            let checked = exchange.check_text(body).await;
+            if exchange.status().is_success() {
+                checked.size.map_err(LinkError::Final)?;
+            }
+            exchange.check_status(&checked.excerpt, checked.is_message)?;
+            exchange.ready.extend(checked.messages);
         }
         Ok(exchange)
     }
@@ -150,17 +163,29 @@ impl HttpExchange {
     /// The error for an invalid message. The HTTP status takes precedence.
     fn invalid_message(&self, text: &str, error: ReadError) -> LinkError {
         let is_error = !self.status().is_success();
-        let size = check_message(text, &self.link.limits);
-        let status_error = is_error.then(|| self.check(text, size).err());
+        let status_error = is_error.then(|| self.check_status(excerpt(text), false).err());
         status_error.flatten().unwrap_or_else(|| error.into())
     }
 
-    /// Checks the number of values in a body.
-    async fn check_size(&self, body: String) -> (String, Result<(), ErrorKind>) {
-        let link = Arc::clone(&self.link);
-        large_message::parse(self.parsed_bytes(&body), move || {
-            let size = check_message(&body, &link.limits);
-            (body, size)
+    /// Checks the number of values in a body or event, and splits it into messages.
+    async fn check_text(&self, text: String) -> CheckedText {
+        let (link, translate) = (Arc::clone(&self.link), self.translate.clone());
+        let (is_success, has_id) = (self.status().is_success(), self.id.is_some());
+        large_message::parse(self.parsed_bytes(&text), move || {
+            let size = check_message(&text, &link.limits);
+            let is_message = match is_success {
+                true => !has_id || text.trim_start().starts_with(['{', '[']),
+                false => size.is_ok() && read(&text, None, translate.as_ref()).is_ok(),
+            };
+            CheckedText {
+                excerpt: excerpt(&text).to_owned(),
+                messages: match size {
+                    Ok(()) => split_messages(text),
+                    Err(_) => Vec::new(),
+                },
+                size,
+                is_message,
+            }
         })
         .await
     }
@@ -174,7 +199,7 @@ impl HttpExchange {
         let chunk = match self.response.body_mut().chunk().await {
             Ok(Some(chunk)) => chunk,
             Ok(None) if !self.status().is_success() => {
-                self.check("", Ok(()))?;
+                self.check_status("", false)?;
                 return Err(stream_ended());
             }
             Ok(None) => return self.resume(stream_ended()).await,
@@ -189,7 +214,7 @@ impl HttpExchange {
             *remaining = rest.ok_or_else(|| LinkError::Final(too_large()))?;
         }
         let complete = events.push(&chunk);
-        self.pace.count_messages(chunk.len(), complete.len());
+        self.pace.count_messages(chunk.len(), complete.len().max(1));
         if events.buffered() > limits.message {
             return Err(LinkError::Final(limits.message_too_large()));
         }
@@ -202,9 +227,9 @@ impl HttpExchange {
             }
             if event.kind == EventKind::Message && !event.data.is_empty() {
                 let text = String::from_utf8(event.data).map_err(ReadError::from)?;
-                let (text, size) = self.check_size(text).await;
-                size.map_err(LinkError::Final)?;
-                self.ready.extend(split_messages(text));
+                let checked = self.check_text(text).await;
+                checked.size.map_err(LinkError::Final)?;
+                self.ready.extend(checked.messages);
             }
         }
         Ok(())
@@ -234,6 +259,9 @@ impl HttpExchange {
                 return Err(LinkError::Final(self.link.limits.message_too_large()));
             }
             body.extend_from_slice(&chunk);
+            // Many small chunks cost more time than their bytes.
+            self.pace.count_messages(0, 1);
+            self.pace.wait().await;
             let reserved = self.reserved.resize(body.len());
             reserved.map_err(LinkError::Final)?;
         }
@@ -241,22 +269,15 @@ impl HttpExchange {
         Ok(String::from_utf8(body).unwrap_or_else(lossy))
     }
 
-    /// Checks that a body, whose size was checked, is a message. Otherwise the HTTP status determines the error.
-    fn check(&self, body: &str, size: Result<(), ErrorKind>) -> LinkResult<()> {
+    /// Checks the HTTP status of a response whose body starts with this excerpt.
+    fn check_status(&self, excerpt: &str, is_message: bool) -> LinkResult<()> {
         let status = self.status();
-        let is_message = if status.is_success() {
-            size.map_err(LinkError::Final)?;
-            self.id.is_none() || body.trim_start().starts_with(['{', '['])
-        } else {
-            size.is_ok() && read(body, None, self.translate.as_ref()).is_ok()
-        };
-        let excerpt: String = body.chars().take(EXCERPT_MAX).collect();
         // A gateway may send 503 for a request that the server was executing. With `Retry-After` it was not executed.
         let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE
             && self.response.headers().contains_key(RETRY_AFTER);
         if is_unavailable || (status == StatusCode::TOO_MANY_REQUESTS && !is_message) {
             let retry_after = retry_after(&self.response);
-            let kind = status_error(status, excerpt);
+            let kind = status_error(status, excerpt.to_owned());
             return Err(LinkError::Busy { kind, retry_after });
         }
         if is_message {
@@ -267,9 +288,9 @@ impl HttpExchange {
             why,
         };
         Err(match status.as_u16() {
-            502..=504 => LinkError::Lost(status_error(status, excerpt)),
+            502..=504 => LinkError::Lost(status_error(status, excerpt.to_owned())),
             200..=299 => {
-                let start: String = body.chars().take(QUOTE_MAX).collect();
+                let start: String = excerpt.chars().take(QUOTE_MAX).collect();
                 LinkError::Final(not_mcp(format!("the response is {start:?}")))
             }
             300..=399 => {
@@ -280,9 +301,15 @@ impl HttpExchange {
                 let why = format!("it redirects to {to}; use that URL if you trust it");
                 LinkError::Final(not_mcp(why))
             }
-            _ => LinkError::Final(status_error(status, excerpt)),
+            _ => LinkError::Final(status_error(status, excerpt.to_owned())),
         })
     }
+}
+
+/// The start of a text, for errors.
+fn excerpt(text: &str) -> &str {
+    let end = text.char_indices().nth(EXCERPT_MAX);
+    &text[..end.map_or(text.len(), |(end, _)| end)]
 }
 
 fn stream_ended() -> LinkError {

@@ -7,7 +7,7 @@
 //! | shutting down | input is closed; after a grace period the process is terminated, then killed |
 //! | exited | the rest of the output is read, and all requests fail |
 
-use super::lines::OutputLines;
+use super::lines::{OutputLine, OutputLines};
 use super::{PipeState, QueuedLine};
 use crate::pace::Pace;
 use crate::retry::within;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// The time that the process gets for each step of a shutdown: to read queued messages, to exit, to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
@@ -221,32 +221,64 @@ async fn write(
     None
 }
 
-/// Reads lines to the end, or until [`DRAIN_TIMEOUT`] after `drain` was closed.
-async fn read(stdout: ChildStdout, shared: &Arc<PipeState>, drain: oneshot::Receiver<()>) {
+/// The time that remains to read the output of an exited process.
+struct DrainTimeout {
+    /// Closed when the process has exited.
+    exit: oneshot::Receiver<()>,
+    deadline: Option<Instant>,
+}
+
+impl DrainTimeout {
+    /// Waits until [`DRAIN_TIMEOUT`] after the exit.
+    async fn wait(&mut self) {
+        let deadline = match self.deadline {
+            Some(deadline) => deadline,
+            None => {
+                let _ = (&mut self.exit).await;
+                *self.deadline.insert(Instant::now() + DRAIN_TIMEOUT)
+            }
+        };
+        sleep_until(deadline).await;
+    }
+
+    fn extend(&mut self, time: Duration) {
+        self.deadline = self.deadline.map(|deadline| deadline + time);
+    }
+}
+
+/// Reads lines to the end, or until [`DRAIN_TIMEOUT`] after `exit` was closed. Waiting to parse a line does not count.
+async fn read(stdout: ChildStdout, shared: &Arc<PipeState>, exit: oneshot::Receiver<()>) {
     let mut lines = OutputLines::new(stdout, shared.setup.limits.message);
     let mut pace = Pace::of_messages();
-    let mut timeout = pin!(async {
-        let _ = drain.await;
-        sleep(DRAIN_TIMEOUT).await;
-    });
+    let mut timeout = DrainTimeout {
+        exit,
+        deadline: None,
+    };
     loop {
-        let (line, is_truncated) = tokio::select! {
+        let line = tokio::select! {
             line = lines.next() => match line {
                 Some(line) => line,
                 None => break,
             },
-            () = &mut timeout => break,
+            () = timeout.wait() => break,
         };
-        let bytes = line.len();
-        if is_truncated {
-            shared.fail_too_long();
-        }
-        if is_truncated || !shared.receive(line).await {
-            pace.count_messages(bytes, 1);
-            tokio::select! {
-                () = pace.wait() => {}
-                () = &mut timeout => break,
+        let bytes = lines.take_bytes();
+        match line {
+            OutputLine::Complete(line) => {
+                let begun = Instant::now();
+                let has_response = shared.receive(line).await;
+                timeout.extend(begun.elapsed());
+                if has_response {
+                    continue;
+                }
             }
+            OutputLine::Truncated(_) => shared.fail_too_long(),
+            OutputLine::Skipped => {}
+        }
+        pace.count_messages(bytes, 1);
+        tokio::select! {
+            () = pace.wait() => {}
+            () = timeout.wait() => break,
         }
     }
 }
@@ -254,9 +286,12 @@ async fn read(stdout: ChildStdout, shared: &Arc<PipeState>, drain: oneshot::Rece
 async fn read_errors(stderr: ChildStderr, shared: Arc<PipeState>) {
     let mut lines = OutputLines::new(stderr, STDERR_MAX);
     let mut pace = Pace::of_log_lines();
-    while let Some((line, _)) = lines.next().await {
-        pace.count_messages(line.len(), 1);
+    while let Some(line) = lines.next().await {
+        pace.count_messages(lines.take_bytes(), 1);
         pace.wait().await;
+        let (OutputLine::Complete(line) | OutputLine::Truncated(line)) = line else {
+            continue;
+        };
         tracing::debug!(program = shared.program, line, "server stderr");
         (shared.setup.on_stderr)(&line);
         let mut tail = shared.stderr.lock();

@@ -1,7 +1,7 @@
 //! Routing of the server's messages to the requests in flight.
 //!
 //! A legacy server does not say which call an ask belongs to. The ask goes to the newest call if all calls in flight belong
-//! to one scoped client. Otherwise it is handled like an ask outside of calls.
+//! to one client of those made with [`Client::scoped`](crate::Client::scoped). Otherwise it is handled like an ask outside of calls.
 
 use crate::error::ErrorKind;
 use crate::notifications::related_request;
@@ -18,8 +18,8 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 const QUEUE_MAX: usize = 1024;
-/// The maximum size of the queued notifications and requests of one request, in bytes. A larger message needs an empty
-/// queue.
+/// The maximum size of the notifications and asks that are queued for one request of the client, in bytes. A larger message
+/// needs an empty queue.
 const QUEUE_SIZE_MAX: usize = 4 * 1024 * 1024;
 /// Queue slots reserved for responses and errors, which are never dropped.
 const RESERVED: usize = 64;
@@ -67,6 +67,7 @@ pub(super) struct PendingRequest {
     pub(super) has_response: bool,
     pub(super) open_asks: Vec<IncomingMessage>,
     is_call: bool,
+    /// Whether the server responds only to report an error.
     is_silent: bool,
     translate: Option<ReplyTranslator>,
 }
@@ -223,10 +224,10 @@ impl Router {
         }
     }
 
-    pub(super) fn close_ask(&mut self, ask: &Value) {
+    pub(super) fn close_ask(&mut self, ask_id: &Value) {
         for route in self.by_id.values_mut() {
             let is_ask =
-                |open: &_| matches!(open, IncomingMessage::Request { id, .. } if id == ask);
+                |open: &_| matches!(open, IncomingMessage::Request { id, .. } if id == ask_id);
             route.open_asks.retain(|open| !is_ask(open));
         }
     }
@@ -260,7 +261,10 @@ impl PendingRequest {
             | IncomingMessage::Request { params, .. } => {
                 let size = params.as_ref().map_or(0, |params| params.get().len());
                 let Some(size) = self.reserve(size) else {
-                    limited_event!(WARN, "request queue full; message dropped");
+                    limited_event!(
+                        WARN,
+                        "queue of a request is full; notification or ask dropped"
+                    );
                     return;
                 };
                 Some(size)

@@ -15,7 +15,7 @@ async fn call_with_fault(tool: &str, fault: Fault, round: usize) -> FaultyCall {
     let plan = Plan::default().fault(CALL, round, fault);
     let set_up = |client: ClientBuilder| match fault {
         // Progress makes the response a stream.
-        Fault::CutStream => client.on_progress(|_| ()),
+        Fault::CutFinished => client.on_progress(|_| ()),
         // The client times out, and resumes the call.
         Fault::Hold => client.limits(ClientLimits {
             silence: Duration::from_secs(3),
@@ -34,8 +34,8 @@ fn expected_requests(fault: Fault) -> (usize, usize) {
         | Fault::StatusAfter(_)
         | Fault::CutHead
         | Fault::CutBody
-        | Fault::CutStream
-        | Fault::CutLive
+        | Fault::CutFinished
+        | Fault::CutUnfinished
         | Fault::HangUp
         | Fault::CutSilence(_)
         | Fault::Hold => (ROUNDS + 1, ROUNDS + 1),
@@ -80,7 +80,7 @@ cells! {
     response_lost: LoseResponse,
     response_cut_in_head: CutHead,
     response_cut_in_body: CutBody,
-    stream_cut: CutStream,
+    stream_cut: CutFinished,
     request_doubled_concurrently: DoubleAtOnce,
     request_doubled_sequentially: DoubleInTurn,
     request_repeated_after_completion: Late,

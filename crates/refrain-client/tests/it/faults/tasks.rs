@@ -53,7 +53,7 @@ cells! {
 #[tokio::test]
 async fn missing_notifications_fall_back_to_polling() {
     cell(LISTEN, 1, Fault::LoseRequest).await;
-    cell(LISTEN, 1, Fault::CutStream).await;
+    cell(LISTEN, 1, Fault::CutFinished).await;
 }
 
 #[tokio::test]

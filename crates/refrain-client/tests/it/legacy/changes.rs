@@ -37,7 +37,10 @@ async fn changes_of_a_pipe_reach_their_subscriptions() {
     let mut all = client.listen(&wanted).await.unwrap();
     let granted = all.granted();
     assert!(granted.tools && granted.resources);
-    assert!(!granted.prompts, "the server does not announce them");
+    assert!(
+        !granted.prompts,
+        "the server does not declare prompts.listChanged"
+    );
     assert_eq!(granted.uris, ["file:///a"], "the other one is rejected");
     let scoped = client.scoped(|base| base);
     let only_b = Filter {

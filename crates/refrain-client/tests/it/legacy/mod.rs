@@ -1,6 +1,6 @@
-//! Servers of legacy revisions, and servers that run as child processes.
+//! Servers of legacy revisions and drafts, and servers that run as child processes.
 //!
-//! The servers are a Python script over a pipe and a fake HTTP server.
+//! The servers are Python scripts over a pipe, a fake HTTP server, and Refrain itself.
 
 mod ask_routing;
 mod asks;

@@ -52,7 +52,7 @@ async fn fleet_of(size: usize) -> Vec<Instance> {
 
 /// A proxy that cuts the first call stream after its first event, and sends these statuses to the first GETs.
 async fn proxy_to(fleet: &[Instance], statuses: &[&'static str]) -> FaultProxy {
-    let mut plan = Plan::default().fault(CALL, 1, Fault::CutLive);
+    let mut plan = Plan::default().fault(CALL, 1, Fault::CutUnfinished);
     for (index, status) in statuses.iter().enumerate() {
         for method in [GET, RESUME] {
             plan = plan.fault(method, index + 1, Fault::Status(status));

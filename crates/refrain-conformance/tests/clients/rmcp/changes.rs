@@ -35,7 +35,7 @@ async fn listen(client: &Client, filter: &Value) -> Subscription {
     subscription
 }
 
-/// The method of the next notification.
+/// The next notification, as JSON.
 async fn notification(subscription: &mut Subscription) -> Value {
     let notification = subscription.next().await;
     let notification = notification.expect("a valid notification");
@@ -43,7 +43,7 @@ async fn notification(subscription: &mut Subscription) -> Value {
 }
 
 /// Checks that each change causes a notification and appears in the list.
-async fn listed_twice(
+async fn change_is_announced_and_listed(
     target: &Target,
     [what, name, method]: [&str; 3],
     filter: &str,
@@ -66,7 +66,7 @@ async fn tools(target: &Target) {
         "test_added_tool",
         "notifications/tools/list_changed",
     ];
-    listed_twice(target, change, "toolsListChanged", async |client| {
+    change_is_announced_and_listed(target, change, "toolsListChanged", async |client| {
         let tools = client.list_all_tools().await.expect("the list succeeds");
         tools.iter().map(|tool| tool.name.to_string()).collect()
     })
@@ -79,7 +79,7 @@ async fn prompts(target: &Target) {
         "test_added_prompt",
         "notifications/prompts/list_changed",
     ];
-    listed_twice(target, change, "promptsListChanged", async |client| {
+    change_is_announced_and_listed(target, change, "promptsListChanged", async |client| {
         let prompts = client.list_all_prompts().await.expect("the list succeeds");
         prompts.into_iter().map(|prompt| prompt.name).collect()
     })
@@ -92,7 +92,7 @@ async fn resources(target: &Target) {
         "test://added",
         "notifications/resources/list_changed",
     ];
-    listed_twice(target, change, "resourcesListChanged", async |client| {
+    change_is_announced_and_listed(target, change, "resourcesListChanged", async |client| {
         let resources = client
             .list_all_resources()
             .await

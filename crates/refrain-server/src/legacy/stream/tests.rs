@@ -131,7 +131,7 @@ fn resumed_reader_gets_events_that_another_has_read() {
 }
 
 #[test]
-fn oldest_ended_streams_are_evicted_first() {
+fn ended_streams_are_evicted_in_the_order_they_were_opened() {
     let server = server(usize::MAX, 1000);
     let (streams, session) = (&server.0.legacy.streams, session(&server));
     let open = || {
@@ -149,7 +149,7 @@ fn oldest_ended_streams_are_evicted_first() {
         all.each_ref().map(|stream| can_resume(stream)),
         [false, true, true]
     );
-    // Without another ended stream, the growing stream drops its notification.
+    // Evicts the last ended stream. That is not enough, so the growing stream drops its notification.
     streams.push(&more, MessageKind::Notification, vec![0; 500]);
     assert_eq!(
         all.each_ref().map(|stream| can_resume(stream)),
@@ -198,7 +198,7 @@ fn streams_of_one_caller_do_not_evict_those_of_others() {
 }
 
 #[test]
-fn unread_replies_of_a_batch_are_cut_at_the_limit_of_the_caller() {
+fn oldest_unread_replies_of_a_batch_are_dropped_at_the_limit_of_the_caller() {
     let server = server_with(ServerLimits {
         resume_bytes_each: 1000,
         ..ServerLimits::default()

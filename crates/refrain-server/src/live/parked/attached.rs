@@ -55,10 +55,9 @@ impl AttachedRequest {
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttachedEvent> {
-        while let Poll::Ready(Some(mut notes)) = self.notes.poll_recv(cx) {
-            notes.retain(|note| self.subscribed.includes(note));
-            if !notes.is_empty() {
-                return Poll::Ready(AttachedEvent::Notes(notes));
+        while let Poll::Ready(Some(notes)) = self.notes.poll_recv(cx) {
+            if let Some(event) = self.event_of(notes) {
+                return Poll::Ready(event);
             }
         }
         let mut state = self.parked.state.lock();
@@ -66,6 +65,12 @@ impl AttachedRequest {
             && last.round == self.round
         {
             let event = AttachedEvent::Reply(last.reply.clone(), last.stats);
+            // Notes are sent before the reply. They may have arrived since they were polled above.
+            while let Ok(notes) = self.notes.try_recv() {
+                if let Some(event) = self.event_of(notes) {
+                    return Poll::Ready(event);
+                }
+            }
             state.is_delivered = true;
             self.cancels_call_on_drop = false;
             return Poll::Ready(event);
@@ -77,6 +82,12 @@ impl AttachedRequest {
         state.waiting.retain(|(number, _)| *number != self.number);
         state.waiting.push((self.number, cx.waker().clone()));
         Poll::Pending
+    }
+
+    /// The notes that the request subscribed to. `None` if there are none of them.
+    fn event_of(&self, mut notes: Vec<Note>) -> Option<AttachedEvent> {
+        notes.retain(|note| self.subscribed.includes(note));
+        (!notes.is_empty()).then_some(AttachedEvent::Notes(notes))
     }
 }
 

@@ -16,7 +16,7 @@ async fn live_calls_are_limited_in_number() {
     let asks = instance.send(&first("waits")).await.reply();
     instance.send(&first("waits")).await.reply();
     let rejected = instance.send(&first("waits")).await;
-    names(&rejected.error(503, -32603), &["limit of 2 live calls"]);
+    assert_contains(&rejected.error(503, -32603), &["limit of 2 live calls"]);
     assert_eq!(
         ledger.lines(),
         ["started", "started"],
@@ -42,7 +42,7 @@ async fn live_calls_are_limited_in_time() {
     ledger.wait_for("dropped").await;
     let late = instance.send(&second("waits", &token(&asks))).await;
     let message = late.error(200, -32603);
-    names(&message, &["cancelled", "no answer", "call the tool again"]);
+    assert_contains(&message, &["cancelled", "no answer", "call the tool again"]);
     wait_for_permit(&instance).await;
 }
 
@@ -72,7 +72,7 @@ async fn live_calls_of_one_caller_are_limited() {
     let asks = instance.send(&by(first("waits"), "ada")).await.reply();
     let rejected = instance.send(&by(first("waits"), "ada")).await;
     let message = rejected.error(503, -32603);
-    names(&message, &["this caller is at its limit of 1 live calls"]);
+    assert_contains(&message, &["this caller is at its limit of 1 live calls"]);
     // Other callers and the existing call are not affected.
     instance.send(&by(first("waits"), "bob")).await.reply();
     let done = instance
@@ -101,7 +101,7 @@ async fn live_calls_of_anonymous_callers_at_one_address_are_limited_together() {
     assert_eq!(rejected.status, 503, "{rejected:?}");
     let rejected = instance.send(&first("waits")).await;
     let message = rejected.error(503, -32603);
-    names(&message, &["this caller is at its limit of 1 live calls"]);
+    assert_contains(&message, &["this caller is at its limit of 1 live calls"]);
     session.post(&filled_in(&asked, "Ada")).await;
     stream.rest().await;
     let mut stream = other.stream(&call(2, "waits", json!({}))).await;
@@ -136,7 +136,7 @@ async fn waiting_call_of_the_largest_anonymous_caller_is_evicted() {
     assert_eq!(text(&done.reply()), "Ada");
     let (_, oldest) = waiting.remove(0);
     let message = instance.send(&answer(1, &oldest)).await.error(200, -32603);
-    names(&message, &["cancelled", "make room for other callers"]);
+    assert_contains(&message, &["cancelled", "make room for other callers"]);
     // The others still wait for their clients.
     for (address, token) in waiting {
         let done = instance.send(&answer(address, &token)).await;
@@ -162,7 +162,7 @@ async fn anonymous_caller_does_not_evict_calls_of_a_smaller_one() {
     }
     for address in [1, 4] {
         let rejected = instance.send(&forwarded_for(first("waits"), address)).await;
-        names(&rejected.error(503, -32603), &["limit of 3 live calls"]);
+        assert_contains(&rejected.error(503, -32603), &["limit of 3 live calls"]);
     }
     assert_eq!(ledger.lines(), ["started"; 3]);
 }
@@ -217,7 +217,7 @@ async fn bytes_of_live_calls_of_one_caller_are_limited() {
     let rejected = instance.send(&by_ada(request())).await;
     assert_eq!(rejected.header("retry-after"), Some("1"));
     let message = rejected.error(503, -32603);
-    names(
+    assert_contains(
         &message,
         &["this caller", "limit of 20000 bytes of live calls"],
     );
@@ -226,7 +226,7 @@ async fn bytes_of_live_calls_of_one_caller_are_limited() {
     let rejected = session
         .post(&call(1, "asks_at_length", large.clone()))
         .await;
-    names(&rejected.error(503, -32603), &["20000 bytes of live calls"]);
+    assert_contains(&rejected.error(503, -32603), &["20000 bytes of live calls"]);
     // Neither other callers nor small calls are affected.
     let other = request().bearer("secret-of-bob");
     instance.send(&other).await.reply();
@@ -247,7 +247,7 @@ async fn arguments_of_many_small_values_count_with_their_size_in_memory() {
     let rejected = instance
         .send(&by_ada(Request::tool("asks_at_length", small)))
         .await;
-    names(&rejected.error(503, -32603), &["20000 bytes of live calls"]);
+    assert_contains(&rejected.error(503, -32603), &["20000 bytes of live calls"]);
     assert_eq!(ledger.lines(), [""; 0], "the call did not start");
 }
 
@@ -263,7 +263,7 @@ async fn answer_over_the_limit_of_bytes_can_be_sent_again() {
     };
     let rejected = instance.send(&answer(&long)).await;
     assert_eq!(rejected.header("retry-after"), Some("1"));
-    names(&rejected.error(503, -32603), &["4000 bytes of live calls"]);
+    assert_contains(&rejected.error(503, -32603), &["4000 bytes of live calls"]);
     let done = instance.send(&answer("Ada")).await;
     assert_eq!(text(&done.reply()), "Ada");
     let session = session_of_ada(&instance).await;
@@ -271,7 +271,7 @@ async fn answer_over_the_limit_of_bytes_can_be_sent_again() {
     let asked = stream.next().await;
     let rejected = session.post(&filled_in(&asked, &long)).await;
     assert_eq!(rejected.header("retry-after"), Some("1"));
-    names(&rejected.error(503, -32603), &["4000 bytes of live calls"]);
+    assert_contains(&rejected.error(503, -32603), &["4000 bytes of live calls"]);
     assert_eq!(session.post(&filled_in(&asked, "Bob")).await.status, 202);
     let reply = stream.next().await;
     assert_eq!(reply["result"]["content"][0]["text"], "Bob");
@@ -284,7 +284,7 @@ async fn call_whose_asks_exceed_the_limit_of_bytes_is_cancelled() {
     let request =
         |length: usize| by_ada(Request::tool("asks_at_length", json!({"length": length})));
     let message = instance.send(&request(7000)).await.error(200, -32603);
-    names(&message, &["cancelled", "20000 bytes of live calls"]);
+    assert_contains(&message, &["cancelled", "20000 bytes of live calls"]);
     assert_eq!(ledger.lines(), ["dropped"]);
     // The bytes of the cancelled call were returned.
     instance.send(&request(6000)).await.reply();
@@ -300,7 +300,7 @@ async fn busy_live_handler_has_the_time_limit_of_a_round() {
     let instance = start(builder(&ledger, &keys).limits(limits)).await;
     let asks = instance.send(&first("waits")).await.reply();
     let message = instance.send(&first("works")).await.error(200, -32603);
-    names(&message, &["time limit of a round"]);
+    assert_contains(&message, &["time limit of a round"]);
     // The time limit does not apply while a call waits for an answer.
     let done = instance.send(&second("waits", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");
@@ -338,7 +338,7 @@ async fn busy_handler_may_exceed_the_live_time_limit() {
         } else {
             // An idle call is cancelled after that time.
             let message = response.error(200, -32603);
-            names(
+            assert_contains(
                 &message,
                 &["no answer", "effects so far remain", "call the tool again"],
             );
@@ -364,7 +364,7 @@ async fn sleeping_call_is_cancelled_at_the_live_time_limit() {
     let builder = builder(&ledger, &keys).tool(Tool::new("sleeps", sleeps).live());
     let instance = start(builder.limits(limits)).await;
     let message = instance.send(&first("sleeps")).await.error(200, -32603);
-    names(
+    assert_contains(
         &message,
         &["did not finish within the limit", "call the tool again"],
     );
@@ -395,7 +395,7 @@ async fn handler_that_only_sends_notes_is_stopped() {
         .send(&first("notes_forever"))
         .await
         .error(200, -32603);
-    names(&message, &["time limit of a round"]);
+    assert_contains(&message, &["time limit of a round"]);
     assert_eq!(ledger.lines(), ["started", "dropped"]);
     ledger.clear();
     let unlimited = start(builder(&ledger, &keys).tool(notes_forever())).await;
@@ -428,6 +428,6 @@ fn invalid_live_configuration_is_rejected() {
         ("http://user@b/", "password"),
     ] {
         let shown = format!("{url:?}");
-        names(&why(build().advertise(url)), &[&shown, reason]);
+        assert_contains(&why(build().advertise(url)), &[&shown, reason]);
     }
 }

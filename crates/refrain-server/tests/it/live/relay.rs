@@ -66,7 +66,7 @@ async fn holder_without_advertised_url_is_an_error_with_hint() {
     let token = token(&asks);
     let rejected = instances[1].send(&second("inline", &token)).await;
     let message = rejected.error(200, -32603);
-    names(
+    assert_contains(
         &message,
         &[
             "another instance",
@@ -100,7 +100,7 @@ async fn unreachable_or_restarted_holder_is_an_error() {
     // The waiting handler was dropped.
     ledger.wait_for("dropped").await;
     let message = instances[0].send(&request).await.error(200, -32603);
-    names(
+    assert_contains(
         &message,
         &[
             "does not respond",
@@ -117,7 +117,7 @@ async fn unreachable_or_restarted_holder_is_an_error() {
     let again = start_on(listener, again, AllowedHosts::local());
     for instance in [&instances[0], &again] {
         let message = instance.send(&request).await.error(200, -32603);
-        names(&message, &["no longer in memory", "start a new call"]);
+        assert_contains(&message, &["no longer in memory", "start a new call"]);
     }
     assert_eq!(ledger.lines(), ["started", "dropped"]);
 }
@@ -140,7 +140,7 @@ async fn live_token_is_bound_to_caller_and_call() {
     let token_of = token(&asks);
     let request = second("waits", &token_of);
     let stranger = instances[1].send(&by(request.clone(), "bob")).await;
-    names(&stranger.error(200, -32602), &["requestState is not valid"]);
+    assert_contains(&stranger.error(200, -32602), &["requestState is not valid"]);
     let other = second("inline", &token_of);
     instances[0]
         .send(&by(other, "ada"))
@@ -157,7 +157,7 @@ async fn live_token_is_bound_to_caller_and_call() {
     assert_eq!(text(&done), "Ada");
     clock.forward(25 * 3600);
     let late = instances[1].send(&by(request, "ada")).await;
-    names(&late.error(200, -32602), &["requestState is not valid"]);
+    assert_contains(&late.error(200, -32602), &["requestState is not valid"]);
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn forged_relay_header_is_rejected() {
     ] {
         let forged = first("inline").header("Refrain-Relay", header);
         let message = instance.send(&forged).await.error(403, -32600);
-        names(&message, &["Refrain-Relay", "leave it out"]);
+        assert_contains(&message, &["Refrain-Relay", "leave it out"]);
     }
     assert_eq!(ledger.lines(), [""; 0]);
 }
@@ -271,13 +271,13 @@ async fn relay_header_is_valid_for_one_request_to_one_instance() {
         (connection.response().await, header)
     };
     let message = spied.error(200, -32603);
-    names(&message, &["does not respond", "unknown whether"]);
+    assert_contains(&message, &["does not respond", "unknown whether"]);
     // The header is valid only with the same body and at the same instance.
     let stolen = first("inline").header("Refrain-Relay", &header);
     spied = holder.send(&stolen).await;
-    names(&spied.error(403, -32600), &["Refrain-Relay"]);
+    assert_contains(&spied.error(403, -32600), &["Refrain-Relay"]);
     let elsewhere = request.clone().header("Refrain-Relay", &header);
-    names(
+    assert_contains(
         &other.send(&elsewhere).await.error(421, -32600),
         &["Refrain-Relay", "another instance"],
     );
@@ -299,7 +299,7 @@ async fn another_instance_at_the_url_does_not_relay_again() {
     // The rejection of the header is not passed on to the client.
     let rejected = relaying.send(&second("waits", &token(&asks))).await;
     let message = rejected.error(200, -32603);
-    names(&message, &["no longer in memory", "had no effect"]);
+    assert_contains(&message, &["no longer in memory", "had no effect"]);
     assert!(!message.contains("Refrain-Relay"), "{message}");
 }
 
@@ -316,7 +316,7 @@ async fn relay_header_of_another_audience_is_rejected() {
     let relaying = start(builder(&ledger, &keys)).await;
     let asks = holder.send(&first("waits")).await.reply();
     let rejected = relaying.send(&second("waits", &token(&asks))).await;
-    names(
+    assert_contains(
         &rejected.error(200, -32603),
         &["rejected the relayed request", "had no effect"],
     );
@@ -396,7 +396,7 @@ async fn only_responses_of_the_holder_are_passed_on() {
         for instance in ["", "0123456789abcdef"] {
             let answer = http(status, instance, &body);
             let message = answered_with(&answer).await.error(200, -32603);
-            names(
+            assert_contains(
                 &message,
                 &["another instance", "rejected the relayed request", effect],
             );
@@ -443,7 +443,7 @@ async fn silent_holder_times_out() {
                 .expect("the message is a string")
                 .to_owned()
         };
-        names(&message, &["does not respond", "unknown whether", "Retry"]);
+        assert_contains(&message, &["does not respond", "unknown whether", "Retry"]);
     }
 }
 

@@ -40,7 +40,7 @@ async fn cancelled_request_ends_its_call_in_any_round() {
     let message = over["error"]["message"]
         .as_str()
         .expect("the error has a message");
-    names(message, &["cancelled"]);
+    assert_contains(message, &["cancelled"]);
 }
 
 #[tokio::test]

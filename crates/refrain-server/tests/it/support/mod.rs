@@ -10,8 +10,8 @@ pub(crate) use handlers::{
 };
 pub(crate) use refrain_testkit::net::{
     CAPABILITIES, CLIENT_INFO, Connection, Instance, LOG_LEVEL, MetricsPort, Request, Response,
-    Scrape, StdioClient, VERSION, asked, issuer, legacy, names, result, start, start_advertised,
-    start_for, start_on, text, token, until, url_of, within,
+    Scrape, StdioClient, VERSION, asked, assert_contains, issuer, legacy, result, start,
+    start_advertised, start_for, start_on, text, token, until, url_of, within,
 };
 
 use http::HeaderMap;
