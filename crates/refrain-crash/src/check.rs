@@ -267,7 +267,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The count of second attempts with the cause of the one after `first`. `None` if it has no explanation.
+    /// The counter for the cause of the attempt after `first`. `None` if nothing explains that attempt.
     fn explain(&mut self, first: &Attempt<'a>, previous: &LeaseHistory) -> Option<&mut u64> {
         let process = first.row.process;
         let acquired = self.history.next(first.lease);

@@ -219,26 +219,32 @@ impl Pool {
                 Ok(permit) => return Some(permit),
                 Err(reached) => reached,
             };
-            let (pools, account) = match reached {
+            let (pools, evicted) = match reached {
                 ConnectionLimit::Closing | ConnectionLimit::Abandoned => return None,
                 ConnectionLimit::Caller => (self.limits.pools(), Some(account)),
                 ConnectionLimit::Backend => (vec![self.clone()], None),
                 ConnectionLimit::Total => (self.limits.pools(), None),
             };
-            let idle = pools.iter().filter_map(|pool| {
+            let mut idle = Vec::new();
+            for pool in &pools {
                 let state = pool.state.lock();
-                let (since, _) = state.longest_idle(pool.keeps_state(), account)?;
-                Some((since, pool))
-            });
-            let (_, pool) = idle.min_by_key(|(since, _)| *since)?;
-            pool.evict(account);
+                let evictable = state.evictable(pool.keeps_state(), evicted);
+                idle.extend(evictable.map(|(since, _)| (since, pool)));
+            }
+            // Nothing is closed if the account's share does not allow a connection even then.
+            if !self.limits.may_have(&self.spec, account, idle.len()) {
+                return None;
+            }
+            let (_, pool) = idle.into_iter().min_by_key(|(since, _)| *since)?;
+            pool.evict(evicted);
         }
     }
 
     /// Closes the connection that was idle longest, of this account or of any.
     fn evict(&self, account: Option<&Principal>) {
         let mut state = self.state.lock();
-        let Some((_, idle)) = state.longest_idle(self.keeps_state(), account) else {
+        let evictable = state.evictable(self.keeps_state(), account);
+        let Some((_, idle)) = evictable.min_by_key(|(since, _)| *since) else {
             return;
         };
         match idle {

@@ -176,7 +176,7 @@ impl HttpService {
                 };
                 let limits = &self.server.0.services.limits;
                 if let Err(reached) = response.body_mut().count_unread(limits, key) {
-                    response = self.drop_response(bytes, reached);
+                    response = self.dropped_reply(bytes, reached);
                 }
                 response.body_mut().keep_active(active);
                 response

@@ -158,6 +158,7 @@ const CHECKS: &[Check<Subject>] = checks![
     outbox::each_delivery_is_claimed_once,
     outbox::trim_deletes_old_deliveries,
     outbox::trim_keeps_the_latest_rows,
+    outbox::trim_drops_deliveries_of_the_caller_with_the_most,
     values::bytes_are_kept,
     values::text_is_kept,
     values::similar_keys_are_different_asks,

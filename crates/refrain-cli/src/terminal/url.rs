@@ -17,13 +17,14 @@ pub(super) fn ask(console: &mut dyn Console, ask: &UrlAsk) -> Result<(), PromptE
     quote(console, &ask.message)?;
     show(console, &ask.url)?;
     // No choice is preselected, so that a stray key cannot agree.
-    let mut start = None;
+    let mut preselected = None;
     let host = one_line(ask.url.host_str().unwrap_or_default());
     let label = format!("Visit {host}?");
-    while decide(console, &ask.asker, &label, &[OPEN, CONTINUE], start)? == 0 {
+    while decide(console, &ask.asker, &label, &[OPEN, CONTINUE], preselected)? == 0 {
         let (style, status) = open_browser(&ask.url);
         say_hanging(console, "  ", style, &status)?;
-        start = Some(1);
+        // After opening, `CONTINUE` is.
+        preselected = Some(1);
     }
     Ok(console.say(&StyledLine::plain("  Visit: ").then(VALUE, "agreed"))?)
 }

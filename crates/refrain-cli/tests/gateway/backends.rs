@@ -80,7 +80,7 @@ impl Backend {
 
     /// Whether a check must run without concurrent calls: log messages of 2026-07-28 over stdio do not name their call,
     /// and calls share a process.
-    pub(crate) fn is_alone(self, check: &str) -> bool {
+    pub(crate) fn must_run_alone(self, check: &str) -> bool {
         let is_modern = matches!(self, Self::FastMcp | Self::Python | Self::Npm | Self::Rmcp);
         is_modern && check == "logs"
     }

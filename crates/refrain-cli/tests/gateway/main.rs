@@ -49,8 +49,9 @@ async fn check_gateways(backend: Backend, gateways: Vec<Gateway>) {
 /// Runs all clients at the same time, and then the checks that must run alone.
 async fn run_clients(table: &mut Table, clients: &[Client], targets: &[Target]) {
     let backend = table.backend;
-    let is_alone = |check: &Check| backend.is_alone(check.name);
-    let (alone, together): (Vec<_>, Vec<_>) = backend.checks().into_iter().partition(is_alone);
+    let must_run_alone = |check: &Check| backend.must_run_alone(check.name);
+    let (alone, together): (Vec<_>, Vec<_>) =
+        backend.checks().into_iter().partition(must_run_alone);
     let runs = clients.iter().map(|client| client.run(targets, &together));
     for (client, outcomes) in clients.iter().zip(join_all(runs).await) {
         table.add(*client, targets, &together, &outcomes);

@@ -288,9 +288,9 @@ async fn key_rotation_rejects_no_token_of_running_calls() {
     }
 }
 
-/// Without staging, other instances cannot open new tokens.
+/// A key is promoted before the other instances have loaded it.
 #[tokio::test]
-async fn key_promoted_without_staging_is_rejected_by_others() {
+async fn tokens_of_a_key_that_others_have_not_loaded_are_rejected() {
     let files = Files::new();
     let file = files.keys("fleet.keys");
     let [a, b] = pair(&file).await;

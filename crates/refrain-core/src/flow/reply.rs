@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use std::panic::Location;
 use std::time::SystemTime;
 
-/// A bug in the handler, or an exceeded limit. It ends the call; the handler cannot catch it.
+/// A bug in the handler, an exceeded limit, or a malformed answer. It ends the call; the handler cannot catch it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The bug, and how to fix it. Clients read it.
+    /// What is wrong, and how to fix it. Clients read it.
     pub message: String,
     /// Where the handler caused it, for the log.
     pub location: Option<&'static Location<'static>>,
@@ -146,7 +146,7 @@ pub struct Suspension {
 pub struct StatusMessage {
     /// The text.
     pub text: String,
-    /// Whether it reports progress. Handlers report progress often, so it should be written less often.
+    /// Whether it reports progress. Such messages are frequent, so a store need not write each of them.
     pub is_progress: bool,
 }
 
@@ -177,7 +177,7 @@ pub enum AfterWrite {
     Rest {
         /// The end of the first sleep.
         wake: Option<SystemTime>,
-        /// Whether a foreign future may still make progress.
+        /// Whether the handler may also await a future that is no operation of `cx`, such as a timer or a channel.
         may_progress: bool,
     },
     /// The flow is handed on to another instance and has ended here.

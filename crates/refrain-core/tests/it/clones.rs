@@ -35,7 +35,11 @@ fn repeated_nonce_does_not_repeat_the_key_stream() {
         one.seal_bytes(context, &first),
         other.seal_bytes(context, &second),
     );
-    assert_eq!(a[..HEADER], b[..HEADER], "the clones repeat salt and nonce");
+    assert_eq!(
+        a[..HEADER],
+        b[..HEADER],
+        "the clones must repeat salt and nonce"
+    );
     let (a, b) = (&a[HEADER..], &b[HEADER..]);
     let differences = a.iter().zip(b).map(|(a, b)| a ^ b);
     let equal = differences
@@ -61,19 +65,20 @@ fn flow_id_cannot_be_computed_from_a_token_header() {
     let binding = bind(&sealer, "mallory");
     let snapshot = sealer.first(&binding, None);
     let token = sealer.seal(&binding, &snapshot, "1").expect("a token");
-    let header = URL_SAFE_NO_PAD.decode(token).expect("base64url");
-    let (salt, second) = (&header[5..21], &header[21..25]);
+    let token = URL_SAFE_NO_PAD.decode(token).expect("base64url");
+    let (salt, issued) = (&token[5..21], &token[21..25]);
     let victim = sealer.first(&bind(&sealer, "alice"), None).flow();
+    // A flow id made of salt, time and counter could be guessed from the header of a token.
     for count in 0_u64..16 {
         let count = count.to_be_bytes();
-        let guess: Vec<u8> = [&salt[..6], second, &count[2..]].concat();
+        let guess: Vec<u8> = [&salt[..6], issued, &count[2..]].concat();
         assert_ne!(victim.as_bytes()[..], guess[..]);
     }
     let shares_bytes = |part: &[u8]| {
         let mut windows = victim.as_bytes().windows(part.len());
         windows.any(|window| window == part)
     };
-    assert!(!shares_bytes(&salt[..4]) && !shares_bytes(second));
+    assert!(!shares_bytes(&salt[..4]) && !shares_bytes(issued));
 }
 
 #[test]

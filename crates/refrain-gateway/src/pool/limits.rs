@@ -182,14 +182,27 @@ impl ConnectionLimits {
         }
     }
 
-    /// Checks whether an account may have another connection to a backend with this limit. `reassigned` is 1 if the
-    /// connection exists and only changes its account, otherwise 0.
+    /// Whether an account may have another connection after this many are closed, some of which may be its own.
+    pub(super) fn may_have(
+        &self,
+        backend: &BackendSpec,
+        account: &Principal,
+        closed: usize,
+    ) -> bool {
+        let counts = self.counts.lock();
+        let backend = (&*backend.name, backend.connections);
+        let checked = self.check(&counts, backend, Some(account), closed);
+        matches!(checked, Ok(()) | Err(ConnectionLimit::Caller))
+    }
+
+    /// Checks whether an account may have another connection to a backend with this limit. `freed`: the connections that will be
+    /// closed, or 1 for a connection that exists and only changes its account.
     fn check(
         &self,
         counts: &ConnectionCounts,
         (backend, limit): (&str, usize),
         account: Option<&Principal>,
-        reassigned: usize,
+        freed: usize,
     ) -> Result<(), ConnectionLimit> {
         let own = count_of(&counts.callers, account);
         if account.is_some() && own >= self.max_each {
@@ -203,10 +216,10 @@ impl ConnectionLimits {
         let (used, own_used) = used.map_or((0, 0), |used| {
             (used.total, count_of(&used.callers, account))
         });
-        if !self.has_share(own_used, used - reassigned.min(used), limit) {
+        if !self.has_share(own_used, used.saturating_sub(freed), limit) {
             return Err(ConnectionLimit::Backend);
         }
-        match self.has_share(own, counts.total - reassigned, self.max_all) {
+        match self.has_share(own, counts.total.saturating_sub(freed), self.max_all) {
             true => Ok(()),
             false => Err(ConnectionLimit::Total),
         }

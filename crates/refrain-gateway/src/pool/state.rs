@@ -65,30 +65,29 @@ impl PoolState {
         self.idle.extract_if(.., has_exited).collect()
     }
 
-    /// The connection that was idle longest and may be closed, and since when it is idle.
-    pub(super) fn longest_idle(
+    /// The connections that may be closed, of this account or of any, and since when they are idle.
+    pub(super) fn evictable(
         &self,
         keeps_state: bool,
         account: Option<&Principal>,
-    ) -> Option<(Instant, IdlePosition)> {
-        let may_close = |permit: &ConnectionPermit| {
+    ) -> impl Iterator<Item = (Instant, IdlePosition)> {
+        let may_close = move |permit: &ConnectionPermit| {
             !keeps_state && account.is_none_or(|account| permit.is_of(account))
         };
         let idle = self.idle.iter().enumerate();
         let idle = idle
-            .filter(|(_, idle)| may_close(&idle.permit))
+            .filter(move |(_, idle)| may_close(&idle.permit))
             .map(|(index, idle)| (idle.idle_since, IdlePosition::Exclusive(index)));
-        let spare = self.spare.iter().enumerate().filter(|_| account.is_none());
+        let spare = self.spare.iter().enumerate();
+        let spare = spare.filter(move |_| account.is_none());
         let spare = spare.map(|(index, spare)| (spare.started, IdlePosition::Spare(index)));
         let shared = self.shared.iter().enumerate();
         let shared = shared
-            .filter(|(_, shared)| shared.permit().is_some_and(may_close))
+            .filter(move |(_, shared)| shared.permit().is_some_and(may_close))
             .filter_map(|(index, shared)| {
                 Some((shared.idle_since()?, IdlePosition::Shared(index)))
             });
-        idle.chain(spare)
-            .chain(shared)
-            .min_by_key(|(since, _)| *since)
+        idle.chain(spare).chain(shared)
     }
 }
 

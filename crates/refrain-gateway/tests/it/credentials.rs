@@ -110,7 +110,7 @@ async fn call_with_client_credentials(path: &str) {
             .iter()
             .any(|one| one.method() == "tools/call" && is_authorized(one))
     );
-    let tokens = issuer.asked("/token");
+    let tokens = issuer.requests_to("/token");
     assert!(!tokens.is_empty());
     for request in tokens {
         assert_eq!(request.params["grant_type"], "client_credentials");

@@ -66,8 +66,8 @@ impl HttpService {
         response
     }
 
-    /// The response to a call whose reply is dropped because the caller does not read earlier replies.
-    pub(super) fn drop_response(&self, request: &[u8], reached: LimitReached) -> Response<Body> {
+    /// The 503 that replaces a reply: the caller has too many unread replies.
+    pub(super) fn dropped_reply(&self, request: &[u8], reached: LimitReached) -> Response<Body> {
         let metrics = &self.server.0.services.metrics;
         metrics.request_refused(Refusal::Busy);
         let reason = format!("the reply was dropped, but the call's effects remain: {reached}");

@@ -1,7 +1,7 @@
 //! Permits of live calls: calls in the memory of this instance between rounds.
 //!
-//! If other callers use up a limit, the longest-waiting call of the anonymous caller that uses most of it is evicted. So
-//! abandoned calls of anonymous callers do not block other callers.
+//! If a limit is used up, the anonymous caller that uses most of it loses its longest-waiting call, provided that it has more than
+//! the new caller would have. So abandoned calls of anonymous callers do not block other callers.
 
 use super::InstanceLimits;
 use super::limiter::{LimitKey, LimitReached, Limiter, Permit};

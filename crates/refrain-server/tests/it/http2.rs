@@ -247,11 +247,14 @@ async fn connection_with_stalled_streams_is_closed_for_a_client_at_another_addre
     let _held = client.begin(&Request::tool("held", json!({}))).await;
     within("the handler", received.recv()).await;
     let mut incomplete = Vec::new();
-    for _ in 0..8 {
+    for _ in 0..9 {
         let (head, _) = parts(&echo_call());
         let begun = client.requests.send_request(head, false);
         incomplete.push(begun.expect("room for a stream"));
     }
+    // Now the port is full.
+    let (rejected, _) = incomplete.pop().expect("nine streams");
+    assert_eq!(read(rejected).await.0, 503);
     let other = async {
         while connect_from(&instance, 2).await.is_none() {
             tokio::task::yield_now().await;

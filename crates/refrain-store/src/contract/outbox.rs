@@ -1,7 +1,8 @@
 //! Deliveries to webhooks.
 
-use super::support::{HOUR, Subject, alice, assert_is_lost, keys, new, next, sleep_millis};
+use super::support::{HOUR, Subject, alice, assert_is_lost, bob, keys, new, next, sleep_millis};
 use crate::{Delivery, Lease, Next, StoredStatus};
+use refrain_core::Principal;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -213,4 +214,25 @@ pub(super) async fn trim_keeps_the_latest_rows(store: Subject) {
     let left = store.deliveries("one").await.into_iter();
     let left: Vec<_> = left.map(|one| one.task).collect();
     assert_eq!(left, ended[1..]);
+}
+
+pub(super) async fn trim_drops_deliveries_of_the_caller_with_the_most(store: Subject) {
+    let end = async |owner: Principal| {
+        let id = store
+            .create(new().owner(&owner).webhooks(&["one"]))
+            .await
+            .id;
+        store.0.cancel(&id, &owner).await.expect("no error");
+        sleep_millis(2).await;
+        id
+    };
+    let of_bob = end(bob()).await;
+    let mut of_alice = Vec::new();
+    for _ in 0..4 {
+        of_alice.push(end(alice()).await);
+    }
+    assert_eq!(store.trim(HOUR, 3).await, 2);
+    let left = store.deliveries("one").await.into_iter();
+    let left: Vec<_> = left.map(|one| one.task).collect();
+    assert_eq!(left, [vec![of_bob], of_alice[2..].to_vec()].concat());
 }

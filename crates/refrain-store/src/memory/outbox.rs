@@ -2,15 +2,24 @@
 
 use super::entry::{MemoryTask, after};
 use crate::task::Delivery;
-use std::collections::{BTreeMap, BTreeSet};
+use refrain_core::Principal;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
 
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// By endpoint and id, each with its due time.
-    deliveries: BTreeMap<(String, String), (SystemTime, Delivery)>,
+    /// By endpoint and id.
+    deliveries: BTreeMap<(String, String), OutboxRow>,
     /// Endpoint, due time and id of every delivery.
     due: BTreeSet<(String, SystemTime, String)>,
+}
+
+#[derive(Clone)]
+struct OutboxRow {
+    due: SystemTime,
+    account: Principal,
+    delivery: Delivery,
 }
 
 impl Outbox {
@@ -29,21 +38,26 @@ impl Outbox {
                 ended,
                 attempt: 0,
             };
-            self.insert(ended, delivery);
+            let account = entry.account.clone();
+            self.insert(OutboxRow {
+                due: ended,
+                account,
+                delivery,
+            });
         }
     }
 
-    fn insert(&mut self, due: SystemTime, delivery: Delivery) {
-        let (endpoint, id) = (delivery.endpoint.clone(), delivery.id.clone());
-        self.due.insert((endpoint.clone(), due, id.clone()));
-        self.deliveries.insert((endpoint, id), (due, delivery));
+    fn insert(&mut self, row: OutboxRow) {
+        let (endpoint, id) = (row.delivery.endpoint.clone(), row.delivery.id.clone());
+        self.due.insert((endpoint.clone(), row.due, id.clone()));
+        self.deliveries.insert((endpoint, id), row);
     }
 
-    fn remove(&mut self, key: &(String, String)) -> Option<Delivery> {
-        let (due, delivery) = self.deliveries.remove(key)?;
+    fn remove(&mut self, key: &(String, String)) -> Option<OutboxRow> {
+        let row = self.deliveries.remove(key)?;
         let (endpoint, id) = key.clone();
-        self.due.remove(&(endpoint, due, id));
-        Some(delivery)
+        self.due.remove(&(endpoint, row.due, id));
+        Some(row)
     }
 
     pub(super) fn claim(
@@ -58,10 +72,11 @@ impl Outbox {
         let found = found.take_while(|(name, due, _)| name == endpoint && *due <= now);
         let found: Vec<_> = found.take(most).cloned().collect();
         let claim = |(endpoint, _, id)| {
-            let mut delivery = self.remove(&(endpoint, id))?;
-            delivery.attempt = delivery.attempt.saturating_add(1);
-            self.insert(after(now, lease), delivery.clone());
-            Some(delivery)
+            let mut row = self.remove(&(endpoint, id))?;
+            row.due = after(now, lease);
+            row.delivery.attempt = row.delivery.attempt.saturating_add(1);
+            self.insert(row.clone());
+            Some(row.delivery)
         };
         found.into_iter().filter_map(claim).collect()
     }
@@ -73,22 +88,30 @@ impl Outbox {
             return;
         };
         let stored = self.deliveries.get(&key);
-        if stored.is_some_and(|(_, stored)| stored.attempt == delivery.attempt)
-            && let Some(delivery) = self.remove(&key)
+        if stored.is_some_and(|stored| stored.delivery.attempt == delivery.attempt)
+            && let Some(row) = self.remove(&key)
         {
-            self.insert(retry, delivery);
+            self.insert(OutboxRow { due: retry, ..row });
         }
     }
 
+    /// Deletes old deliveries, and those over the limit of rows. The caller with the most rows loses its oldest ones first.
     pub(super) fn trim(&mut self, now: SystemTime, age: Duration, rows: usize, most: usize) -> u64 {
-        let deliveries = self.deliveries.iter();
-        let mut oldest: Vec<_> = deliveries.map(|(key, row)| (row.1.ended, key)).collect();
-        oldest.sort();
-        let excess = oldest.len().saturating_sub(rows);
-        let is_old = |(ended, _): &&(SystemTime, _)| after(*ended, age) <= now;
-        let old = oldest.iter().take_while(is_old).count();
-        let dropped = oldest.into_iter().take(excess.max(old).min(most));
-        let dropped: Vec<_> = dropped.map(|(_, key)| key.clone()).collect();
+        let mut newest: Vec<_> = self.deliveries.iter().collect();
+        newest.sort_by_key(|(_, row)| Reverse(row.delivery.ended));
+        let mut counts: HashMap<&Principal, usize> = HashMap::new();
+        let mut counted = Vec::with_capacity(newest.len());
+        for (key, row) in newest {
+            let newer = counts.entry(&row.account).or_default();
+            *newer += 1;
+            counted.push((*newer, key, row.delivery.ended));
+        }
+        counted.sort_by_key(|(newer, _, ended)| (Reverse(*newer), *ended));
+        let excess = counted.len().saturating_sub(rows);
+        let (over, kept) = counted.split_at(excess);
+        let old = kept.iter().filter(|(.., ended)| after(*ended, age) <= now);
+        let dropped = over.iter().chain(old).take(most);
+        let dropped: Vec<_> = dropped.map(|(_, key, _)| (*key).clone()).collect();
         for key in &dropped {
             self.remove(key);
         }

@@ -279,6 +279,7 @@ mod tests {
     use sqlx::Sqlite;
     use std::future::poll_fn;
     use std::task::Poll;
+    use tokio::task::unconstrained;
 
     /// The writes of these sizes by transaction, all queued before the first one: "s" for a small write, "L" for a large one.
     async fn transactions(sizes: impl IntoIterator<Item = usize>) -> Vec<String> {
@@ -289,7 +290,7 @@ mod tests {
         };
         let mut writes: Vec<_> = sizes
             .into_iter()
-            .map(|bytes| Box::pin(write(bytes)))
+            .map(|bytes| Box::pin(unconstrained(write(bytes))))
             .collect();
         for write in &mut writes {
             let is_queued = poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx).is_pending()));

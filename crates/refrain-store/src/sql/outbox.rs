@@ -36,14 +36,20 @@ macro_rules! retry_delivery {
     };
 }
 
-/// Deletes deliveries older than `$1`, and the oldest over `$2` rows, at most `$3` in total.
+/// Deletes deliveries older than `$1`, and those over `$2` rows, at most `$3` in total. The caller with the most rows loses its
+/// oldest ones first.
 macro_rules! trim_outbox {
     ($now:expr, $lock:literal) => {
         concat!(
             // The rows to keep are counted in a separate query, which does not lock them.
             "DELETE FROM refrain_outbox WHERE (endpoint, id) IN (
-                SELECT endpoint, id FROM refrain_outbox WHERE ended <= ", $now, " - $1 OR ended <= (
-                    SELECT kept.ended FROM refrain_outbox kept ORDER BY kept.ended DESC LIMIT 1 OFFSET $2)
+                SELECT endpoint, id FROM refrain_outbox WHERE ended <= ", $now, " - $1 OR (endpoint, id) IN (
+                    SELECT endpoint, id FROM (
+                        SELECT o.endpoint, o.id, o.ended, row_number() OVER (
+                            PARTITION BY coalesce(t.account, t.owner) ORDER BY o.ended DESC) AS newer
+                        FROM refrain_outbox o LEFT JOIN refrain_tasks t ON t.id = o.task) AS counted
+                    ORDER BY newer DESC, ended
+                    LIMIT (SELECT CASE WHEN count(*) > $2 THEN count(*) - $2 ELSE 0 END FROM refrain_outbox))
                 ORDER BY ended LIMIT $3 ", $lock, ")
             RETURNING CAST(1 AS BIGINT)"
         )

@@ -100,7 +100,7 @@ impl OAuthServer {
         Url::parse(&self.server.url).expect("a URL")
     }
 
-    pub fn asked(&self, path: &str) -> Vec<Received> {
+    pub fn requests_to(&self, path: &str) -> Vec<Received> {
         self.server.received(|one| one.path == path)
     }
 
@@ -124,7 +124,7 @@ impl OAuthServer {
             .clone()
     }
 
-    pub fn expire_all(&self) {
+    pub fn expire_access_tokens(&self) {
         self.change(|behaviour| behaviour.access_tokens.clear());
     }
 }

@@ -176,14 +176,14 @@ async fn expired_login_is_renewed_or_asks_for_a_new_one() {
     world.log_in().await;
     world.change_login(expire);
     assert_prints(&world.call().await, "Echo: hi\n");
-    let renewals = world.issuer.asked("/token");
+    let renewals = world.issuer.requests_to("/token");
     let renewals = renewals
         .iter()
         .filter(|one| one.params["grant_type"] == "refresh_token");
     assert_eq!(renewals.count(), 1);
     // The renewed token is stored.
     assert_prints(&world.call().await, "Echo: hi\n");
-    assert_eq!(world.issuer.asked("/token").len(), 2);
+    assert_eq!(world.issuer.requests_to("/token").len(), 2);
 
     world.change_login(|grant| {
         expire(grant);

@@ -75,7 +75,7 @@ async fn client_calls_a_server_that_requires_dpop_and_a_stolen_token_is_rejected
         let expected = ToolResult::text(format!("{}#alice", issuer.origin));
         assert_eq!(result.content, expected.content);
     }
-    assert_eq!(issuer.asked("/token").len(), 1);
+    assert_eq!(issuer.requests_to("/token").len(), 1);
 
     let stolen = issuer.stolen_token();
     let call = |scheme: &str| {

@@ -32,8 +32,8 @@ async fn concurrent_rejections_share_one_authorization() {
         assert_eq!(status.unwrap(), 200);
     }
     assert_eq!(visits.load(Ordering::Relaxed), 1);
-    assert_eq!(server.asked("/register").len(), 1);
-    assert_eq!(server.asked("/token").len(), 1);
+    assert_eq!(server.requests_to("/register").len(), 1);
+    assert_eq!(server.requests_to("/token").len(), 1);
     assert_eq!(server.refusals(), MANY);
 }
 
@@ -59,7 +59,7 @@ async fn denied_authorization_fails_all_waiting_requests() {
         assert!(text.contains("denied by the person"), "{text}");
     }
     assert_eq!(visits.load(Ordering::Relaxed), 1);
-    assert_eq!(server.asked("/token").len(), 0);
+    assert_eq!(server.requests_to("/token").len(), 0);
 
     // A later request asks the person again.
     let later = request(&oauth, &url).await;
@@ -88,7 +88,7 @@ async fn concurrent_requests_share_one_refresh() {
     let url = server.url();
     let done = within(join_all((0..MANY).map(|_| request(&oauth, &url)))).await;
     assert!(done.into_iter().all(|status| status.unwrap() == 200));
-    assert_eq!(server.asked("/token").len(), 2);
+    assert_eq!(server.requests_to("/token").len(), 2);
     assert_eq!(server.refusals(), 1);
 }
 
@@ -137,12 +137,12 @@ async fn refresh_completes_after_its_request_is_dropped() {
     // The request is dropped after the refresh token was used, before the response arrives.
     tokio::select! {
         _ = oauth.headers(&http::Method::POST, &url) => panic!("the response is held back"),
-        () = server.wait_until(|server| server.asked("/token").len() == 2) => {}
+        () = server.wait_until(|server| server.requests_to("/token").len() == 2) => {}
     }
     gate.send(true).unwrap();
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
-    assert_eq!(server.asked("/token").len(), 2);
-    assert_eq!(server.asked("/authorize").len(), 1);
+    assert_eq!(server.requests_to("/token").len(), 2);
+    assert_eq!(server.requests_to("/authorize").len(), 1);
 }
 
 /// Each authorization stands for a process; they share only the storage.
@@ -158,11 +158,11 @@ async fn processes_with_one_storage_use_a_refresh_token_once() {
         if refreshes == 1 {
             memory.age();
         } else {
-            server.expire_all();
+            server.expire_access_tokens();
         }
         let requests = processes.iter().map(|oauth| request(oauth, &url));
         let done = within(join_all(requests)).await;
         assert!(done.into_iter().all(|status| status.unwrap() == 200));
-        assert_eq!(server.asked("/token").len(), 1 + refreshes);
+        assert_eq!(server.requests_to("/token").len(), 1 + refreshes);
     }
 }

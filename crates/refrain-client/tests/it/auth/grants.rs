@@ -67,7 +67,7 @@ async fn token_is_refreshed_before_it_expires() {
         let oauth = without_person().grants(memory.clone()).build().unwrap();
         assert_eq!(request(&oauth, &url).await.unwrap(), 200);
         assert_eq!(request(&oauth, &url).await.unwrap(), 200);
-        let tokens = server.asked("/token");
+        let tokens = server.requests_to("/token");
         assert_eq!(tokens.len(), number + 2);
         let renewal = &tokens[number + 1].params;
         assert_eq!(renewal["grant_type"], "refresh_token");
@@ -85,7 +85,7 @@ async fn short_lived_token_is_used_while_valid() {
     for _ in 0..3 {
         assert_eq!(request(&oauth, &server.url()).await.unwrap(), 200);
     }
-    assert_eq!(server.asked("/token").len(), 1);
+    assert_eq!(server.requests_to("/token").len(), 1);
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn token_is_used_while_valid_if_refresh_fails() {
     assert_eq!(server.refusals(), 1);
 
     // Once the token is invalid, the failed refresh is the error.
-    server.expire_all();
+    server.expire_access_tokens();
     let error = request(&oauth, &url).await.unwrap_err().to_string();
     assert!(error.contains("/token") && error.contains("503"), "{error}");
 }
@@ -113,10 +113,10 @@ async fn rejected_token_is_refreshed_without_the_person() {
     let oauth = by_browser().build().unwrap();
     let url = server.url();
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
-    server.expire_all();
+    server.expire_access_tokens();
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
-    assert_eq!(server.asked("/authorize").len(), 1);
-    assert_eq!(server.asked("/token").len(), 2);
+    assert_eq!(server.requests_to("/authorize").len(), 1);
+    assert_eq!(server.requests_to("/token").len(), 2);
 }
 
 #[tokio::test]
@@ -126,10 +126,10 @@ async fn refresh_token_is_reused_if_not_rotated() {
     let oauth = by_browser().build().unwrap();
     for _ in 0..3 {
         assert_eq!(request(&oauth, &server.url()).await.unwrap(), 200);
-        server.expire_all();
+        server.expire_access_tokens();
     }
-    assert_eq!(server.asked("/authorize").len(), 1);
-    assert_eq!(server.asked("/token").len(), 3);
+    assert_eq!(server.requests_to("/authorize").len(), 1);
+    assert_eq!(server.requests_to("/token").len(), 3);
 }
 
 #[tokio::test]
@@ -138,12 +138,12 @@ async fn rejected_refresh_asks_the_person_again() {
     let oauth = by_browser().build().unwrap();
     let url = server.url();
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
-    server.expire_all();
+    server.expire_access_tokens();
     server.change(|does| does.refresh_tokens.clear());
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
-    assert_eq!(server.asked("/authorize").len(), 2);
+    assert_eq!(server.requests_to("/authorize").len(), 2);
     // It reuses the earlier client registration.
-    assert_eq!(server.asked("/register").len(), 1);
+    assert_eq!(server.requests_to("/register").len(), 1);
 }
 
 #[tokio::test]
@@ -161,19 +161,19 @@ async fn stored_grant_is_used_by_other_clients() {
     assert_eq!(server.refusals(), 1);
 
     // It refreshes the token with the client that the first one registered.
-    server.expire_all();
+    server.expire_access_tokens();
     assert_eq!(request(&second, &url).await.unwrap(), 200);
-    let tokens = server.asked("/token");
+    let tokens = server.requests_to("/token");
     assert_eq!(tokens.last().unwrap().params["client_id"], "registered");
 
     // A process with an outdated grant reads the storage before it uses a refresh token again.
     let third = without_person().grants(storage()).build().unwrap();
     assert_eq!(request(&third, &url).await.unwrap(), 200);
-    server.expire_all();
+    server.expire_access_tokens();
     assert_eq!(request(&second, &url).await.unwrap(), 200);
-    let count = server.asked("/token").len();
+    let count = server.requests_to("/token").len();
     assert_eq!(request(&third, &url).await.unwrap(), 200);
-    assert_eq!(server.asked("/token").len(), count);
+    assert_eq!(server.requests_to("/token").len(), count);
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn stored_grant_of_another_client_is_ignored() {
         .build()
         .unwrap();
     assert_eq!(request(&mine, &url).await.unwrap(), 200);
-    let tokens = server.asked("/token");
+    let tokens = server.requests_to("/token");
     assert_eq!(
         tokens.last().unwrap().params["grant_type"],
         "client_credentials"
@@ -218,7 +218,7 @@ async fn unreadable_grant_storage_is_an_error_but_unwritable_is_not() {
         .unwrap();
     assert_eq!(request(&unwritable, &url).await.unwrap(), 200);
     assert_eq!(request(&unwritable, &url).await.unwrap(), 200);
-    assert_eq!(server.asked("/authorize").len(), 1);
+    assert_eq!(server.requests_to("/authorize").len(), 1);
 }
 
 #[tokio::test]
@@ -246,7 +246,7 @@ async fn dpop_key_is_stored_with_its_token() {
 
     let proofs: Vec<Value> = ["/token", "/mcp"]
         .iter()
-        .flat_map(|path| server.asked(path))
+        .flat_map(|path| server.requests_to(path))
         .filter_map(|asked| Some(asked.headers.get("dpop")?.to_str().unwrap().to_owned()))
         .map(|proof| json!(jsonwebtoken::decode_header(proof).unwrap().jwk))
         .collect();
@@ -256,9 +256,9 @@ async fn dpop_key_is_stored_with_its_token() {
             .iter()
             .all(|jwk| jwk["kty"] == "EC" && *jwk == proofs[0])
     );
-    let asked = &server.asked("/authorize")[0];
+    let asked = &server.requests_to("/authorize")[0];
     assert_eq!(asked.params["dpop_jkt"].len(), 43);
-    for request in &server.asked("/mcp")[1..] {
+    for request in &server.requests_to("/mcp")[1..] {
         let token = request.headers["authorization"].to_str().unwrap();
         assert!(token.starts_with("DPoP secret-access-"));
     }
@@ -277,7 +277,7 @@ async fn unbound_stored_token_is_ignored_if_dpop_is_required() {
     });
     let second = by_browser().grants(memory).require_dpop().build().unwrap();
     assert_eq!(request(&second, &url).await.unwrap(), 200);
-    let tokens: Vec<_> = server.asked("/mcp");
+    let tokens: Vec<_> = server.requests_to("/mcp");
     let schemes = tokens.iter().filter_map(|asked| {
         let token = asked.headers.get("authorization")?.to_str().ok()?;
         token.split(' ').next()
@@ -292,7 +292,7 @@ async fn token_of_one_server_is_not_sent_to_another() {
     assert_eq!(request(&oauth, &one.url()).await.unwrap(), 200);
     other.instead("/mcp", 200, "{}");
     assert_eq!(request(&oauth, &other.url()).await.unwrap(), 200);
-    let asked = other.asked("/mcp");
+    let asked = other.requests_to("/mcp");
     assert_eq!(asked.len(), 1);
     assert!(!asked[0].headers.contains_key("authorization"));
 }
@@ -310,20 +310,20 @@ async fn stored_grants_are_used_without_a_person() {
         other => panic!("{other:?}"),
     };
     assert_login_required(stored().await);
-    assert_eq!(server.asked("/register").len(), 0);
+    assert_eq!(server.requests_to("/register").len(), 0);
 
     let oauth = by_browser().grants(memory.clone()).build().unwrap();
     request(&oauth, &url).await.unwrap();
     assert_eq!(stored().await.unwrap(), StatusCode::OK);
     memory.age();
     assert_eq!(stored().await.unwrap(), StatusCode::OK);
-    let grants = server.asked("/token").len();
+    let grants = server.requests_to("/token").len();
     assert_eq!(grants, 2, "one by the browser, one by the refresh token");
 
-    server.expire_all();
+    server.expire_access_tokens();
     server.change(|behaviour| behaviour.refresh_tokens.clear());
     assert_login_required(stored().await);
-    assert_eq!(server.asked("/authorize").len(), 1);
+    assert_eq!(server.requests_to("/authorize").len(), 1);
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ async fn redirect_is_found_among_other_requests() {
     });
     let outcome = within(request(&oauth.build().unwrap(), &server.url())).await;
     assert_eq!(outcome.unwrap(), 200);
-    assert!(server.asked("/token")[0].params["code"].starts_with("secret-code"));
+    assert!(server.requests_to("/token")[0].params["code"].starts_with("secret-code"));
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ async fn unsafe_endpoints_are_rejected() {
             server.change(|does| does.metadata = json!({name: url}));
             let error = failure(&server).await;
             assert!(matches!(&error, AuthError::UnsafeUrl { url: named, .. } if named == url));
-            assert_eq!(server.asked("/token").len(), 0, "{name} {url}");
+            assert_eq!(server.requests_to("/token").len(), 0, "{name} {url}");
         }
     }
     let server = OAuthServer::start().await;
@@ -89,7 +89,7 @@ async fn redirects_are_not_followed() {
         });
         failure(&server).await;
     }
-    assert_eq!(other.asked("/x").len(), 0);
+    assert_eq!(other.requests_to("/x").len(), 0);
 }
 
 #[tokio::test]
@@ -100,12 +100,12 @@ async fn metadata_of_a_parent_is_rejected_unless_allowed() {
         server.change(|does| does.resource = json!({"resource": resource}));
         let error = failure(&server).await;
         assert_matches!(error, AuthError::ResourceMismatch { .. });
-        assert_eq!(server.asked("/token").len(), 0);
+        assert_eq!(server.requests_to("/token").len(), 0);
 
         let oauth = by_browser().allow_parent_resource().build().unwrap();
         let status = request(&oauth, &server.url()).await.expect("a response");
         assert!(status.is_success(), "{status}");
-        assert_eq!(server.asked("/token")[0].params["resource"], resource);
+        assert_eq!(server.requests_to("/token")[0].params["resource"], resource);
     }
     let server = OAuthServer::start().await;
     let resource = format!("{}/another", server.origin);
@@ -129,12 +129,12 @@ async fn metadata_at_the_root_may_be_for_the_root() {
     metadata(&server, "/another");
     let error = failure(&server).await;
     assert_matches!(error, AuthError::ResourceMismatch { .. });
-    assert_eq!(server.asked("/token").len(), 0);
+    assert_eq!(server.requests_to("/token").len(), 0);
     for path in ["", "/mcp"] {
         metadata(&server, path);
         // The server rejects every token; only the token request matters.
         assert_matches!(failure(&server).await, AuthError::TokenRejected(None));
-        let tokens = server.asked("/token");
+        let tokens = server.requests_to("/token");
         let resource = format!("{}{path}", server.origin);
         assert_eq!(
             tokens.last().expect("a request").params["resource"],
@@ -163,7 +163,10 @@ async fn server_without_metadata_is_its_own_authorization_server() {
     // The server rejects every token; only the token request matters.
     let outcome = request(&oauth, &url).await;
     assert_matches!(outcome, Err(AuthError::TokenRejected(None)));
-    assert_eq!(server.asked("/token")[0].params["resource"], url.as_str());
+    assert_eq!(
+        server.requests_to("/token")[0].params["resource"],
+        url.as_str()
+    );
 
     server.instead("/.well-known/oauth-authorization-server", 404, "");
     let error = request(&by_browser().build().unwrap(), &url)
@@ -207,7 +210,7 @@ async fn forged_redirect_is_rejected() {
             panic!("{outcome:?}");
         };
         assert!(why.to_string().contains(reason), "{why}");
-        assert_eq!(server.asked("/token").len(), 0);
+        assert_eq!(server.requests_to("/token").len(), 0);
     }
 }
 
@@ -218,7 +221,7 @@ async fn missing_pkce_support_is_rejected() {
         server.change(|does| does.metadata = json!({"code_challenge_methods_supported": methods}));
         let error = failure(&server).await;
         assert_matches!(error, AuthError::Unsupported { .. });
-        assert_eq!(server.asked("/authorize").len(), 0);
+        assert_eq!(server.requests_to("/authorize").len(), 0);
     }
 }
 
@@ -235,24 +238,24 @@ async fn secret_is_not_sent_to_another_authorization_server() {
         outcome,
         Err(AuthError::ClientIssuerMismatch { .. })
     ));
-    assert_eq!(server.asked("/authorize").len(), 0);
+    assert_eq!(server.requests_to("/authorize").len(), 0);
 
     // A client without one belongs to the first issuer it was used with.
     let unbound = by_browser().client(client()).build().unwrap();
     assert_eq!(request(&unbound, &url).await.unwrap(), 200);
-    let basic = server.asked("/token")[0]
+    let basic = server.requests_to("/token")[0]
         .headers
         .get("authorization")
         .cloned();
     assert!(basic.unwrap().to_str().unwrap().starts_with("Basic "));
-    server.expire_all();
+    server.expire_access_tokens();
     server.change(|does| does.resource = json!({"authorization_servers": [other.origin]}));
     let outcome = request(&unbound, &url).await;
     assert!(matches!(
         outcome,
         Err(AuthError::ClientIssuerMismatch { .. })
     ));
-    assert_eq!(other.asked("/token").len(), 0);
+    assert_eq!(other.requests_to("/token").len(), 0);
 }
 
 #[tokio::test]
@@ -261,8 +264,8 @@ async fn repeated_rejections_are_given_up() {
     let server = OAuthServer::start().await;
     server.instead("/mcp", 401, "");
     assert_matches!(failure(&server).await, AuthError::TokenRejected(None));
-    assert_eq!(server.asked("/authorize").len(), 1);
-    assert_eq!(server.asked("/token").len(), 1);
+    assert_eq!(server.requests_to("/authorize").len(), 1);
+    assert_eq!(server.requests_to("/token").len(), 1);
 
     // The server always demands more scopes.
     let server = OAuthServer::start().await;
@@ -276,7 +279,7 @@ async fn repeated_rejections_are_given_up() {
         let outcome = request(&oauth, &server.url()).await;
         assert_matches!(outcome, Err(AuthError::InsufficientScope { .. }));
     }
-    assert_eq!(server.asked("/authorize").len(), 1);
+    assert_eq!(server.requests_to("/authorize").len(), 1);
 }
 
 #[tokio::test]
@@ -285,7 +288,7 @@ async fn plain_403_is_returned_unchanged() {
     server.instead("/mcp", 403, "");
     let oauth = by_browser().build().unwrap();
     assert_eq!(request(&oauth, &server.url()).await.unwrap(), 403);
-    assert_eq!(server.asked("/authorize").len(), 0);
+    assert_eq!(server.requests_to("/authorize").len(), 0);
 }
 
 #[tokio::test]
@@ -297,7 +300,7 @@ async fn demanded_scopes_are_added_to_granted_ones() {
         server.change(|does| does.scope = Some(scope));
         assert_eq!(request(&oauth, &url).await.unwrap(), 200);
     }
-    let asked = server.asked("/authorize");
+    let asked = server.requests_to("/authorize");
     let scopes: Vec<&str> = asked
         .iter()
         .map(|asked| asked.params["scope"].as_str())
@@ -349,11 +352,11 @@ async fn token_of_another_type_is_rejected() {
     let oauth = by_browser().require_dpop().build().unwrap();
     let outcome = request(&oauth, &server.url()).await;
     assert!(matches!(outcome, Err(AuthError::Unsupported { .. })));
-    assert_eq!(server.asked("/authorize").len(), 0);
+    assert_eq!(server.requests_to("/authorize").len(), 0);
     server.change(|does| does.metadata = json!({"dpop_signing_alg_values_supported": ["ES256"]}));
     let outcome = request(&oauth, &server.url()).await;
     assert!(matches!(outcome, Err(AuthError::Unsupported { .. })));
-    assert_eq!(server.asked("/mcp").len(), 2);
+    assert_eq!(server.requests_to("/mcp").len(), 2);
 }
 
 #[tokio::test]
@@ -375,8 +378,8 @@ async fn secret_is_not_sent_to_an_issuer_named_by_another_server() {
         };
         assert_eq!((registered, named), (&ours.origin, &other.origin));
     }
-    assert_eq!(ours.asked("/token").len(), 2);
-    assert_eq!(other.asked("/token").len(), 0);
+    assert_eq!(ours.requests_to("/token").len(), 2);
+    assert_eq!(other.requests_to("/token").len(), 0);
     // A client id without credentials may be sent anywhere.
     let oauth = by_browser().client(RegisteredClient::new("me"));
     let oauth = oauth.build().expect("a valid setup");

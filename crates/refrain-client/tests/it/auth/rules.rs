@@ -9,7 +9,7 @@ const DOCUMENT: &str = "https://app.example.com/client.json";
 
 /// The body of the registration request.
 fn registration(server: &OAuthServer) -> Value {
-    let asked = server.asked("/register");
+    let asked = server.requests_to("/register");
     let body = asked[0].params.keys().next().expect("a body");
     serde_json::from_str(body).expect("an object")
 }
@@ -31,7 +31,7 @@ async fn registration_names_its_application_type() {
         assert_eq!(sent["redirect_uris"], json!([redirect_uri]));
         let grants = json!(["authorization_code", "refresh_token"]);
         assert_eq!(sent["grant_types"], grants);
-        let asked = &server.asked("/authorize")[0].params;
+        let asked = &server.requests_to("/authorize")[0].params;
         assert_eq!(asked["redirect_uri"], redirect_uri.as_str());
     }
 }
@@ -47,7 +47,7 @@ async fn rejected_registration_reports_the_reason() {
     for word in ["registration", "invalid_redirect_uri", "https only"] {
         assert!(error.to_string().contains(word), "{error}");
     }
-    assert_eq!(server.asked("/authorize").len(), 0);
+    assert_eq!(server.requests_to("/authorize").len(), 0);
 }
 
 #[tokio::test]
@@ -67,8 +67,8 @@ async fn client_id_prefers_setup_then_document_then_registration() {
         server.change(|does| does.metadata = metadata);
         let status = request(&oauth.build().unwrap(), &server.url()).await;
         assert!(status.unwrap().is_success());
-        assert_eq!(server.asked("/authorize")[0].params["client_id"], id);
-        let has_registered = !server.asked("/register").is_empty();
+        assert_eq!(server.requests_to("/authorize")[0].params["client_id"], id);
+        let has_registered = !server.requests_to("/register").is_empty();
         assert_eq!(has_registered, id == "registered");
     }
 }
@@ -93,11 +93,11 @@ async fn openid_connect_without_pkce_is_rejected() {
         let outcome = request(&by_browser().build().unwrap(), &server.url()).await;
         if has_pkce {
             assert!(outcome.unwrap().is_success());
-            let asked = &server.asked("/authorize")[0].params;
+            let asked = &server.requests_to("/authorize")[0].params;
             assert_eq!(asked["code_challenge_method"], "S256");
         } else {
             assert!(matches!(outcome, Err(AuthError::Unsupported { .. })));
-            assert_eq!(server.asked("/authorize").len(), 0);
+            assert_eq!(server.requests_to("/authorize").len(), 0);
         }
     }
 }
@@ -111,6 +111,9 @@ async fn resource_of_a_root_server_has_no_slash() {
     let outcome = request(&by_browser().build().unwrap(), &root).await;
     assert_matches!(outcome, Err(AuthError::TokenRejected(None)));
     for path in ["/authorize", "/token"] {
-        assert_eq!(server.asked(path)[0].params["resource"], server.origin);
+        assert_eq!(
+            server.requests_to(path)[0].params["resource"],
+            server.origin
+        );
     }
 }
