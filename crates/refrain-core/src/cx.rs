@@ -348,11 +348,18 @@ impl Cx {
         }
         let log = env.replay_log.clone();
         let retention = Retention::for_flow(env.source.unix_seconds(), shared.lock().deadline);
+        let account = self.account();
         // Every later token contains the outcome. A task may crash before its journal is written.
         let needs_outcome = shared.is_repeatable || env.can_detach;
         StepFuture::new(self, OperationKind::Once, name.into(), |key| {
             let key = LogKey::once(shared.flow, &key.unique_name());
-            step::at_most_once(log, retention, key, needs_outcome, work)
+            let record = step::OnceRecord {
+                key,
+                account,
+                retention,
+                needs_outcome,
+            };
+            step::at_most_once(log, record, work)
         })
     }
 

@@ -3,6 +3,7 @@
 //! A token can be copied, so work that must not be repeated is recorded before it starts, in a log that the whole fleet
 //! shares.
 
+use crate::Principal;
 use crate::journal::FlowId;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -65,6 +66,10 @@ pub enum LogError {
         /// The maximum number of records.
         capacity: usize,
     },
+    /// A limit of stored bytes is reached, of the account or of all accounts. Nothing was recorded. For a store, the source is
+    /// the `QuotaReached` of `refrain-store`.
+    #[error("{0}")]
+    Quota(#[source] Box<dyn Error + Send + Sync>),
     /// The log has no memory for an outcome.
     #[error(
         "replay log in memory has no room for an outcome of {bytes} bytes, only for {room} bytes"
@@ -111,9 +116,15 @@ impl Retention {
 
 /// A log of work that must not be repeated. All instances that accept the same tokens must share it.
 pub trait ReplayLog: Send + Sync {
-    /// Records the start of the work, unless it was recorded before.
-    fn begin<'a>(&'a self, key: &'a LogKey, retention: Retention) -> LogFuture<'a, RecordState>;
-    /// Records the outcome.
+    /// Records the start of the work, unless it was recorded before. The record counts as data of the account. A new record
+    /// over a quota fails with [`LogError::Quota`].
+    fn begin<'a>(
+        &'a self,
+        key: &'a LogKey,
+        account: &'a Principal,
+        retention: Retention,
+    ) -> LogFuture<'a, RecordState>;
+    /// Records the outcome, also over a quota.
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()>;
     /// Deletes the record. The work may then start again.
     fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()>;
@@ -123,7 +134,8 @@ pub trait ReplayLog: Send + Sync {
 ///
 /// When it is full, no new work may start until old records expire. Evicting a record earlier would let its work repeat.
 /// An outcome of more than a 16th of the free memory is not kept: the work then counts as interrupted if it is repeated. So
-/// large outcomes leave room for small ones.
+/// large outcomes leave room for small ones. An account may start work while its records use fewer bytes than are free, so
+/// one account uses half of the memory at most.
 #[derive(Clone, Default)]
 pub struct MemoryReplayLog {
     inner: Arc<Mutex<Records>>,
@@ -137,22 +149,72 @@ struct Records {
     count: u64,
     /// The bytes of all outcomes.
     bytes: usize,
+    /// The bytes of the records of each account.
+    by_account: HashMap<Principal, usize>,
 }
 
 /// The expiry of a record, and a unique number.
 type Expiry = (u64, u64);
 
 struct Record {
+    account: Principal,
     expiry: Expiry,
     value: Option<String>,
 }
 
+impl Record {
+    fn value_bytes(&self) -> usize {
+        self.value.as_ref().map_or(0, String::len)
+    }
+}
+
 impl Records {
-    fn remove(&mut self, key: &LogKey) {
-        if let Some(record) = self.by_key.remove(key) {
-            self.by_expiry.remove(&record.expiry);
-            self.bytes -= record.value.map_or(0, |value| value.len());
+    fn find(&self, key: &LogKey, now: u64) -> Option<&Record> {
+        let record = self.by_key.get(key)?;
+        (record.expiry.0 >= now).then_some(record)
+    }
+
+    fn insert(&mut self, key: &LogKey, account: &Principal, until: u64) {
+        self.count += 1;
+        let expiry = (until, self.count);
+        self.by_expiry.insert(expiry, key.clone());
+        let record = Record {
+            account: account.clone(),
+            expiry,
+            value: None,
+        };
+        self.by_key.insert(key.clone(), record);
+        *self.by_account.entry(account.clone()).or_default() += MemoryReplayLog::RECORD_BYTES;
+    }
+
+    fn set_value(&mut self, key: &LogKey, value: &str) {
+        let Some(record) = self.by_key.get_mut(key) else {
+            return;
+        };
+        let before = record.value_bytes();
+        record.value = Some(value.to_owned());
+        self.bytes = self.bytes - before + value.len();
+        if let Some(used) = self.by_account.get_mut(&record.account) {
+            *used = *used - before + value.len();
         }
+    }
+
+    fn remove(&mut self, key: &LogKey) {
+        let Some(record) = self.by_key.remove(key) else {
+            return;
+        };
+        self.by_expiry.remove(&record.expiry);
+        self.bytes -= record.value_bytes();
+        if let Some(used) = self.by_account.get_mut(&record.account) {
+            *used -= MemoryReplayLog::RECORD_BYTES + record.value_bytes();
+            if *used == 0 {
+                self.by_account.remove(&record.account);
+            }
+        }
+    }
+
+    fn bytes_of(&self, account: &Principal) -> usize {
+        self.by_account.get(account).copied().unwrap_or_default()
     }
 }
 
@@ -163,6 +225,8 @@ impl MemoryReplayLog {
     const BYTES: usize = 512 << 20;
     /// The maximum number of expired records that the start of one piece of work deletes.
     const SWEPT: usize = 1000;
+    /// The bytes that a record counts in addition to its outcome.
+    pub const RECORD_BYTES: usize = 100;
 
     /// Makes an empty log.
     pub fn new() -> Self {
@@ -187,6 +251,18 @@ impl MemoryReplayLog {
         self.len() == 0
     }
 
+    /// Returns whether there is a record that has not expired.
+    pub fn contains(&self, key: &LogKey, now: u64) -> bool {
+        self.inner.lock().find(key, now).is_some()
+    }
+
+    /// Returns the bytes of the records of this account, and of all accounts.
+    pub fn usage(&self, account: &Principal) -> (usize, usize) {
+        let records = self.inner.lock();
+        let all = records.bytes + records.by_key.len() * Self::RECORD_BYTES;
+        (records.bytes_of(account), all)
+    }
+
     /// Deletes expired records, at most `most`. Returns their number.
     pub fn sweep(&self, now: u64, most: usize) -> usize {
         let mut records = self.inner.lock();
@@ -201,29 +277,31 @@ impl MemoryReplayLog {
             .count()
     }
 
-    fn begin_now(&self, key: &LogKey, retention: Retention) -> Result<RecordState, LogError> {
+    fn begin_now(
+        &self,
+        key: &LogKey,
+        account: &Principal,
+        retention: Retention,
+    ) -> Result<RecordState, LogError> {
         self.sweep(retention.now, Self::SWEPT);
         let mut records = self.inner.lock();
-        match records.by_key.get(key) {
-            Some(record) if record.expiry.0 >= retention.now => {
-                let value = record.value.clone();
-                return Ok(value.map_or(RecordState::Begun, RecordState::Done));
-            }
-            Some(_) => records.remove(key),
-            None => {}
+        if let Some(record) = records.find(key, retention.now) {
+            let value = record.value.clone();
+            return Ok(value.map_or(RecordState::Begun, RecordState::Done));
         }
+        records.remove(key);
         let capacity = self.capacity.unwrap_or(Self::CAPACITY);
         if records.by_key.len() >= capacity {
             return Err(LogError::Full { capacity });
         }
-        records.count += 1;
-        let expiry = (retention.until, records.count);
-        records.by_expiry.insert(expiry, key.clone());
-        let record = Record {
-            expiry,
-            value: None,
-        };
-        records.by_key.insert(key.clone(), record);
+        let used = records.bytes_of(account);
+        if used > Self::BYTES - records.bytes {
+            let reached = format!(
+                "the replay log has {used} bytes of this caller, and less memory than that for others; try again when some have expired"
+            );
+            return Err(LogError::Quota(reached.into()));
+        }
+        records.insert(key, account, retention.until);
         Ok(RecordState::Fresh)
     }
 }
@@ -237,28 +315,26 @@ impl std::fmt::Debug for MemoryReplayLog {
 }
 
 impl ReplayLog for MemoryReplayLog {
-    fn begin<'a>(&'a self, key: &'a LogKey, retention: Retention) -> LogFuture<'a, RecordState> {
-        Box::pin(ready(self.begin_now(key, retention)))
+    fn begin<'a>(
+        &'a self,
+        key: &'a LogKey,
+        account: &'a Principal,
+        retention: Retention,
+    ) -> LogFuture<'a, RecordState> {
+        Box::pin(ready(self.begin_now(key, account, retention)))
     }
 
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
         let mut records = self.inner.lock();
-        let records = &mut *records;
-        let room = (Self::BYTES - records.bytes) / 16;
-        // An expired record is not created again.
-        let finished = match records.by_key.get_mut(key) {
-            Some(_) if value.len() > room => Err(LogError::NoMemory {
-                bytes: value.len(),
-                room,
-            }),
-            Some(record) => {
-                let former = record.value.replace(value.to_owned());
-                records.bytes += value.len();
-                records.bytes -= former.map_or(0, |former| former.len());
-                Ok(())
-            }
-            None => Ok(()),
+        let (bytes, room) = (value.len(), (Self::BYTES - records.bytes) / 16);
+        let finished = match records.by_key.contains_key(key) && bytes > room {
+            true => Err(LogError::NoMemory { bytes, room }),
+            false => Ok(()),
         };
+        if finished.is_ok() {
+            // An expired record is not created again.
+            records.set_value(key, value);
+        }
         Box::pin(ready(finished))
     }
 

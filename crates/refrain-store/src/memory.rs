@@ -5,7 +5,7 @@ mod outbox;
 mod queue;
 mod usage;
 
-use crate::quota::Quota;
+use crate::quota::{Quota, RECORD_BYTES};
 use crate::store::{StoreError, StoreFuture, TaskStore};
 use crate::task::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, ListTasks, NewTask,
@@ -64,9 +64,12 @@ impl MemoryStore {
 
     /// Makes an empty store with the clock of this source.
     pub fn with_source(source: Arc<dyn Source>) -> Self {
+        let replay_log = MemoryReplayLog::new();
+        let mut state = MemoryState::default();
+        state.usage.log = replay_log.clone();
         Self {
-            inner: Arc::default(),
-            replay_log: MemoryReplayLog::new(),
+            inner: Arc::new(Mutex::new(state)),
+            replay_log,
             source,
             hints: broadcast::Sender::new(crate::HINT_CAPACITY),
         }
@@ -414,8 +417,19 @@ impl TaskStore for MemoryStore {
 }
 
 impl ReplayLog for MemoryStore {
-    fn begin<'a>(&'a self, key: &'a LogKey, retention: Retention) -> LogFuture<'a, RecordState> {
-        self.replay_log.begin(key, retention)
+    fn begin<'a>(
+        &'a self,
+        key: &'a LogKey,
+        account: &'a Principal,
+        retention: Retention,
+    ) -> LogFuture<'a, RecordState> {
+        let (_, inner) = self.lock();
+        if !self.replay_log.contains(key, retention.now)
+            && let Err(reached) = inner.usage.check(account, 0, RECORD_BYTES as u64)
+        {
+            return Box::pin(ready(Err(reached.into())));
+        }
+        self.replay_log.begin(key, account, retention)
     }
 
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {

@@ -1,14 +1,18 @@
 //! Limits of the data in a store, in total and for each account: an owner, or an anonymous caller's address.
 //!
 //! A task counts with the bytes of its call, journal, asks, answers and result, rounded up to the next KiB; a spilled token
-//! likewise. Ended tasks count until they are deleted.
+//! likewise. Ended tasks count until they are deleted. A record of the replay log counts with its outcome and
+//! [`RECORD_BYTES`].
 //!
 //! The last quarter of all bytes is reserved for small accounts, so that accounts with much data cannot fill the store.
 
-use refrain_core::Principal;
+use refrain_core::{MemoryReplayLog, Principal};
 
 /// A small account uses at most its limit divided by this number.
 const SMALL_DIVISOR: u64 = 16;
+
+/// The bytes of a record without an outcome.
+pub(crate) const RECORD_BYTES: usize = MemoryReplayLog::RECORD_BYTES;
 
 /// The limits of a store. The default is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +46,7 @@ pub enum QuotaReached {
     Tasks(u64),
     /// [`Quota::bytes`].
     #[error(
-        "this caller is at its limit of {0} bytes in the store; try again when tasks have expired"
+        "this caller is at its limit of {0} bytes in the store; try again when some have expired"
     )]
     Bytes(u64),
     /// [`Quota::total_bytes`].
@@ -53,7 +57,7 @@ pub enum QuotaReached {
     AnonymousBytes(u64),
     /// The last quarter of all bytes is reserved for accounts that use at most this many.
     #[error(
-        "the store is almost full, and the rest is for callers with less than {0} bytes; try again when tasks have expired"
+        "the store is almost full, and the rest is for callers with less than {0} bytes; try again when some have expired"
     )]
     Share(u64),
 }

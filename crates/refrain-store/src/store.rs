@@ -57,8 +57,15 @@ impl From<StoreError> for LogError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(source) => Self::Unavailable(source),
+            StoreError::Quota(reached) => reached.into(),
             error => Self::Failed(error.into()),
         }
+    }
+}
+
+impl From<QuotaReached> for LogError {
+    fn from(reached: QuotaReached) -> Self {
+        Self::Quota(reached.into())
     }
 }
 
@@ -78,8 +85,8 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// - The write that ends a task adds its deliveries to the outbox, atomically.
 pub trait TaskStore: Send + Sync + 'static {
     /// Sets the limits for writes of this instance. Writes over a limit fail with [`StoreError::Quota`]: new tasks, spilled
-    /// tokens, answers, and commits that store more bytes, unless they fail the task. Concurrent writes may exceed a limit
-    /// a little.
+    /// tokens, answers, and commits that store more bytes, unless they fail the task. New records of the replay log fail
+    /// with [`LogError::Quota`]; their outcomes are stored in any case. Concurrent writes may exceed a limit a little.
     fn set_quota(&self, quota: Quota);
 
     /// Creates a task. If the owner already has a task with this id or flow, returns that task.

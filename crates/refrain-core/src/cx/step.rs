@@ -5,7 +5,7 @@ use crate::error::{IntoError, StoredError};
 use crate::flow::{Phase, Poller, Shared, SlotGuard, StepSignal, ThreadContext};
 use crate::journal::{Entry, EntryKey, OperationKind, StoredOutcome};
 use crate::replay::{LogError, LogKey, RecordState, ReplayLog, Retention};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Principal, Result};
 use crate::{limited_event, span};
 use pin_project_lite::pin_project;
 use serde::Serialize;
@@ -252,13 +252,35 @@ pub(super) fn idempotency_key(shared: &Shared, key: &EntryKey) -> String {
         .collect()
 }
 
-/// Runs `work` unless the replay log contains an earlier start. Without `needs_outcome`, only the start is recorded: if the
-/// step is dropped before its outcome is journaled, the work counts as interrupted.
+/// A record of `once` in the replay log.
+pub(super) struct OnceRecord {
+    pub(super) key: LogKey,
+    pub(super) account: Principal,
+    pub(super) retention: Retention,
+    /// Otherwise only the start is recorded: if the step is dropped before its outcome is journaled, the work counts as
+    /// interrupted.
+    pub(super) needs_outcome: bool,
+}
+
+/// The error of work whose start was not recorded.
+fn not_recorded(error: &LogError) -> Error {
+    if let LogError::Quota(reached) = error {
+        return Error::msg(format!("this work was not started: {reached}"));
+    }
+    limited_event!(ERROR, %error, "failed to record the start of work");
+    match error {
+        LogError::Unreadable { .. } => Error::msg(
+            "this work was already done, but its recorded outcome cannot be opened; it is not repeated",
+        ),
+        // Nothing was recorded and no work was done, so a task may retry.
+        _ => Error::retry("replay log unavailable; try again later"),
+    }
+}
+
+/// Runs `work` unless the replay log contains an earlier start.
 pub(super) async fn at_most_once<T, E, F>(
     log: Option<Arc<dyn ReplayLog>>,
-    retention: Retention,
-    key: LogKey,
-    needs_outcome: bool,
+    record: OnceRecord,
     work: F,
 ) -> Result<T>
 where
@@ -270,17 +292,9 @@ where
         // `Cx::once` has set a fault, which ends the call.
         return std::future::pending().await;
     };
-    let state = log.begin(&key, retention).await.map_err(|error| {
-        limited_event!(ERROR, %error, "failed to record the start of work");
-        match error {
-            LogError::Unreadable { .. } => Error::msg(
-                "this work was already done, but its recorded outcome cannot be opened; it is not repeated",
-            ),
-            // Nothing was recorded and no work was done, so a task may retry.
-            _ => Error::retry("replay log unavailable; try again later"),
-        }
-    })?;
-    match state {
+    let OnceRecord { key, account, .. } = &record;
+    let begun = log.begin(key, account, record.retention).await;
+    match begun.map_err(|error| not_recorded(&error))? {
         RecordState::Fresh => {}
         RecordState::Begun => {
             return Err(Error::msg(
@@ -301,10 +315,10 @@ where
         work.await
             .map_err(|error| error.into_error().without_retry()),
     );
-    if needs_outcome {
+    if record.needs_outcome {
         let failed = matches!(outcome, StoredOutcome::Failure(_));
-        let record = serde_json::to_string(&(failed, &**outcome.json()))?;
-        if let Err(error) = log.finish(&key, &record).await {
+        let json = serde_json::to_string(&(failed, &**outcome.json()))?;
+        if let Err(error) = log.finish(key, &json).await {
             // If the token is lost too, the work counts as interrupted.
             limited_event!(ERROR, %error, "failed to record the outcome of work");
         }

@@ -3,7 +3,7 @@
 use crate::support::{self, Book, Num, World, assert_fault, handler_with, num};
 use futures_util::future::{Either, join_all, select};
 use refrain_core::{
-    LogError, LogFuture, LogKey, MemoryReplayLog, RecordState, ReplayLog, Retention, ok,
+    LogError, LogFuture, LogKey, MemoryReplayLog, Principal, RecordState, ReplayLog, Retention, ok,
 };
 use serde_json::json;
 use std::pin::pin;
@@ -81,8 +81,13 @@ async fn interrupted_once_is_an_error_permanently() {
 struct SlowForget(MemoryReplayLog);
 
 impl ReplayLog for SlowForget {
-    fn begin<'a>(&'a self, key: &'a LogKey, retention: Retention) -> LogFuture<'a, RecordState> {
-        self.0.begin(key, retention)
+    fn begin<'a>(
+        &'a self,
+        key: &'a LogKey,
+        account: &'a Principal,
+        retention: Retention,
+    ) -> LogFuture<'a, RecordState> {
+        self.0.begin(key, account, retention)
     }
 
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
@@ -167,7 +172,9 @@ async fn large_outcomes_leave_memory_for_small_ones() {
     let mut kept = 0;
     for round in 0..64 {
         let key = LogKey::round(flow, round);
-        log.begin(&key, keep).await.unwrap();
+        // One account may use half of the memory only.
+        let account = Principal::new(format!("account {round}"));
+        log.begin(&key, &account, keep).await.unwrap();
         match log.finish(&key, &large).await {
             Ok(()) => kept += 1,
             Err(error) => assert!(matches!(error, LogError::NoMemory { .. }), "{error}"),
@@ -178,15 +185,44 @@ async fn large_outcomes_leave_memory_for_small_ones() {
         "the 49 leave less than 16 times the size of another"
     );
     let small = LogKey::round(flow, 64);
-    log.begin(&small, keep).await.unwrap();
+    let account = Principal::anonymous();
+    log.begin(&small, &account, keep).await.unwrap();
     log.finish(&small, "done").await.unwrap();
     let last = LogKey::round(flow, 63);
-    let begun = log.begin(&last, keep).await.unwrap();
+    let begun = log.begin(&last, &account, keep).await.unwrap();
     assert_eq!(begun, RecordState::Begun, "it is not repeated");
     // Deleted records free their memory.
     assert_eq!(log.sweep(3, 1000), 65);
-    log.begin(&last, keep).await.unwrap();
+    log.begin(&last, &account, keep).await.unwrap();
     log.finish(&last, &large).await.unwrap();
+}
+
+#[tokio::test]
+async fn account_uses_at_most_half_of_the_memory() {
+    let log = MemoryReplayLog::new();
+    let flow = refrain_core::FlowId::from_bytes([7; 16]);
+    let (alice, bob) = (Principal::new("alice"), Principal::new("bob"));
+    let large = "x".repeat(8 << 20);
+    let begin = async |round, account: &Principal| {
+        let keep = Retention { now: 1, until: 2 };
+        let key = LogKey::round(flow, round);
+        log.begin(&key, account, keep).await
+    };
+    for round in 0..32 {
+        assert_eq!(begin(round, &alice).await.unwrap(), RecordState::Fresh);
+        log.finish(&LogKey::round(flow, round), &large)
+            .await
+            .unwrap();
+    }
+    let rejected = begin(32, &alice).await.unwrap_err();
+    assert!(matches!(rejected, LogError::Quota(_)), "{rejected}");
+    assert_eq!(begin(32, &bob).await.unwrap(), RecordState::Fresh);
+    let recorded = begin(0, &alice).await.unwrap();
+    assert_eq!(recorded, RecordState::Done(large));
+    log.forget(&LogKey::round(flow, 0)).await.unwrap();
+    assert_eq!(begin(0, &alice).await.unwrap(), RecordState::Fresh);
+    assert_eq!(log.sweep(3, 1000), 33);
+    assert_eq!(log.usage(&alice), (0, 0));
 }
 
 #[tokio::test]
@@ -225,7 +261,8 @@ async fn replay_log_deletes_only_expired_records() {
     let key = |round| LogKey::round(flow, round);
     let begin = async |round, now, until| {
         let keep = Retention { now, until };
-        log.begin(&key(round), keep).await.unwrap()
+        let account = Principal::anonymous();
+        log.begin(&key(round), &account, keep).await.unwrap()
     };
     let fresh = RecordState::Fresh;
     let begun = RecordState::Begun;

@@ -243,6 +243,8 @@ impl Round {
                 }
                 _ => already_used(),
             },
+            // Nothing ran, so the request can be repeated.
+            Err(LogError::Quota(reached)) => RpcError::internal(reached.to_string()),
             Err(error) => {
                 limited_event!(ERROR, %error, "replay log failed");
                 RpcError::internal(match error {

@@ -4,7 +4,9 @@
 //! with write access to the log could replace a reply.
 
 use crate::services::{open_text, seal_text};
-use refrain_core::{LogError, LogFuture, LogKey, RecordState, ReplayLog, Retention, Sealer};
+use refrain_core::{
+    LogError, LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention, Sealer,
+};
 use std::sync::Arc;
 
 pub(crate) struct SealedLog {
@@ -36,9 +38,14 @@ impl SealedLog {
 }
 
 impl ReplayLog for SealedLog {
-    fn begin<'a>(&'a self, key: &'a LogKey, retention: Retention) -> LogFuture<'a, RecordState> {
+    fn begin<'a>(
+        &'a self,
+        key: &'a LogKey,
+        account: &'a Principal,
+        retention: Retention,
+    ) -> LogFuture<'a, RecordState> {
         Box::pin(async move {
-            Ok(match self.log.begin(key, retention).await? {
+            Ok(match self.log.begin(key, account, retention).await? {
                 RecordState::Done(value) => RecordState::Done(self.open(key, &value)?),
                 state => state,
             })

@@ -4,7 +4,9 @@
 
 use crate::live::{FirstRequest, LiveCalls};
 use crate::services::Services;
-use refrain_core::{Flow, LogError, LogKey, RecordState, ReplayLog, Retention, limited_event};
+use refrain_core::{
+    Flow, LogError, LogKey, Principal, RecordState, ReplayLog, Retention, limited_event,
+};
 use refrain_wire::ratified::record_reply;
 use refrain_wire::{ErrorCode, Reply, RpcError};
 use serde_json::value::RawValue;
@@ -24,12 +26,18 @@ type ClaimFuture = Pin<Box<dyn Future<Output = Result<ClaimResult, LogError>> + 
 pub(crate) struct ReplayRecord {
     log: Arc<dyn ReplayLog>,
     key: LogKey,
+    /// The caller whose quota the record counts for.
+    account: Principal,
 }
 
 impl ReplayRecord {
-    pub(super) fn new(log: &Arc<dyn ReplayLog>, key: LogKey) -> Self {
+    pub(super) fn new(log: &Arc<dyn ReplayLog>, key: LogKey, account: Principal) -> Self {
         let log = log.clone();
-        Self { log, key }
+        Self { log, key, account }
+    }
+
+    async fn begin(&self, retention: Retention) -> Result<RecordState, LogError> {
+        self.log.begin(&self.key, &self.account, retention).await
     }
 
     /// Records the reply. If the round does not count as run, deletes the claim instead, so that the client can repeat it.
@@ -85,8 +93,8 @@ pub(super) struct ReplayClaim {
 
 impl ReplayClaim {
     pub(super) fn new(record: &ReplayRecord, retention: Retention) -> Self {
-        let ReplayRecord { log, key } = record.clone();
-        let future = async move { Ok((log.begin(&key, retention).await?, None)) };
+        let begun = record.clone();
+        let future = async move { Ok((begun.begin(retention).await?, None)) };
         Self::from_future(record, Box::pin(future))
     }
 
@@ -97,17 +105,18 @@ impl ReplayClaim {
         retention: Retention,
     ) -> Self {
         let calls = calls.clone();
-        let ReplayRecord { log, key } = record.clone();
+        let begun = record.clone();
         let future = async move {
-            let mut first = FirstRequest::new(&calls, key.flow());
-            let mut recorded = log.begin(&key, retention).await?;
+            let flow = begun.key.flow();
+            let mut first = FirstRequest::new(&calls, flow);
+            let mut recorded = begun.begin(retention).await?;
             if recorded == RecordState::Begun {
                 if !first.wait_for_others().await {
                     return Ok((recorded, None));
                 }
                 // By now the other request parked the call or deleted its claim.
-                first = FirstRequest::new(&calls, key.flow());
-                recorded = log.begin(&key, retention).await?;
+                first = FirstRequest::new(&calls, flow);
+                recorded = begun.begin(retention).await?;
             }
             Ok((recorded, Some(first)))
         };

@@ -89,7 +89,8 @@ impl OpenedFlow<'_> {
         let runs_once = can_repeat && (admitted.target.is_single_use() || is_first_of_live);
         runs_once.then(|| {
             let key = LogKey::round(self.start.flow(), self.start.round());
-            ReplayRecord::new(log, key)
+            let account = admitted.request.caller.limit_key().account();
+            ReplayRecord::new(log, key, account)
         })
     }
 

@@ -1,10 +1,14 @@
 //! The replay log: `once`, single-use tokens and repeated first requests.
 
-use crate::support::{Instance, Login, Request, keys, login, result, start, text, token};
+use crate::support::{
+    Instance, Login, Request, assert_contains, keys, login, result, start, text, token,
+};
 use refrain_core::{Cx, Error, KeyRing, MemoryReplayLog, Result};
-use refrain_server::{BuildError, Server, ServerBuilder, State, TaskOptions, Tool};
-use refrain_store::SqliteStore;
+use refrain_server::{BearerTokens, BuildError, Server, ServerBuilder, State, TaskOptions, Tool};
+use refrain_store::{MemoryStore, SqliteStore, Store};
 use refrain_testkit::net::until;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::json;
 use sqlx::{Connection, SqliteConnection};
 use std::sync::{Arc, Mutex};
@@ -221,6 +225,77 @@ async fn missing_capability_does_not_consume_the_request() {
         instance.send(&bare).await.error(400, -32021);
     }
     token(&instance.send(&call).await.reply());
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct EchoedText {
+    text: String,
+}
+
+async fn echo(_: Cx, ledger: State<Ledger>, args: EchoedText) -> Result<String> {
+    let mut ledger = ledger.lock().expect("no panic while locked");
+    ledger.push("echo".into());
+    Ok(args.text)
+}
+
+/// A server on this store, where a caller has 100,000 bytes.
+async fn limited_instance(store: Arc<dyn Store>, ledger: &Ledger) -> Instance {
+    let options = TaskOptions {
+        bytes_each: 100_000,
+        ..TaskOptions::default()
+    };
+    let tokens = BearerTokens::new()
+        .with("ada", "secret-of-ada")
+        .with("bob", "secret-of-bob");
+    let server = builder(ledger)
+        .store(store)
+        .task_options(options)
+        .authenticator(tokens)
+        .tool(Tool::new("echo", echo).live())
+        .tool(Tool::new("pay", pay_once).once());
+    start(server).await
+}
+
+#[tokio::test]
+async fn recorded_bytes_of_one_caller_are_limited() {
+    let dir = tempfile::TempDir::new().expect("a directory is created");
+    let sqlite = SqliteStore::open(dir.path().join("refrain.db")).await;
+    let sqlite = Arc::new(sqlite.expect("the store opens"));
+    let stores: [Arc<dyn Store>; 2] = [Arc::new(MemoryStore::new()), sqlite];
+    for store in stores {
+        let ledger = Ledger::default();
+        let instance = limited_instance(store, &ledger).await;
+        let large = json!({"text": "x".repeat(60_000)});
+        let echo = || Request::tool("echo", large.clone());
+        let by = |request: Request, who: &str| request.bearer(&format!("secret-of-{who}"));
+        let identified = |id: &str| echo().meta("refrain/callId", json!(id));
+        for id in ["c1", "c2"] {
+            let reply = instance.send(&by(identified(id), "ada")).await.reply();
+            assert_eq!(text(&reply).len(), 60_000);
+        }
+        let limit = "this caller is at its limit of 100000 bytes in the store; try again";
+        let rejected = instance.send(&by(identified("c3"), "ada")).await;
+        assert_contains(&rejected.error(200, -32603), &[limit]);
+        let pay = Request::tool("pay", json!({})).param("inputResponses", login("ann"));
+        let reply = instance.send(&by(pay.clone(), "ada")).await.reply();
+        assert_eq!(result(&reply)["isError"], true);
+        assert_contains(text(&reply), &["this work was not started", limit]);
+        // A repeated request gets its recorded reply.
+        let reply = instance.send(&by(identified("c1"), "ada")).await.reply();
+        assert_eq!(text(&reply).len(), 60_000);
+        let lines = |ledger: &Ledger| ledger.lock().expect("no panic while locked").len();
+        assert_eq!(lines(&ledger), 2, "rejected work did not run");
+        // Calls without a record and other callers are not affected.
+        for request in [
+            by(echo(), "ada"),
+            by(identified("c3"), "bob"),
+            by(pay, "bob"),
+        ] {
+            let reply = instance.send(&request).await.reply();
+            assert_eq!(result(&reply)["isError"], false, "{reply}");
+        }
+        assert_eq!(lines(&ledger), 5);
+    }
 }
 
 /// A server that seals its stored data in this file.

@@ -1,7 +1,10 @@
 //! Limits of tasks and bytes.
 
-use super::support::{HOUR, Subject, alice, asks, bob, id, keep, new, next, until};
-use crate::{Creation, Lease, NewTask, Next, Quota, QuotaReached, StoreError, StoredStatus};
+use super::support::{HOUR, Subject, alice, asks, bob, flow, id, keep, new, next, until};
+use crate::{
+    Creation, Lease, LogError, LogKey, NewTask, Next, Quota, QuotaReached, RecordState, Retention,
+    StoreError, StoredStatus,
+};
 use refrain_core::Principal;
 use std::fmt::Debug;
 use std::time::Duration;
@@ -16,7 +19,25 @@ fn assert_reached<T: Debug>(done: Result<T, StoreError>, limit: QuotaReached) {
     }
 }
 
+#[track_caller]
+fn assert_record_rejected(begun: Result<RecordState, LogError>, limit: QuotaReached) {
+    match begun {
+        Err(LogError::Quota(reached)) => assert_eq!(reached.downcast_ref(), Some(&limit)),
+        result => panic!("the quota allows it: {result:?}"),
+    }
+}
+
+const fn keep_record(now: u64, until: u64) -> Retention {
+    Retention { now, until }
+}
+
 impl Subject {
+    /// Begins a record that does not expire.
+    async fn begin_for(&self, account: &Principal, key: &LogKey) -> Result<RecordState, LogError> {
+        let keep = keep_record(1_000, u64::MAX);
+        self.0.begin(key, account, keep).await
+    }
+
     fn limit_tasks(&self, tasks: u64) -> QuotaReached {
         self.0.set_quota(Quota {
             tasks,
@@ -134,6 +155,61 @@ pub(super) async fn bytes_of_tokens_are_limited(store: Subject) {
     bobs.expect("the quota allows it");
 }
 
+pub(super) async fn bytes_of_records_are_limited(store: Subject) {
+    let reached = store.limit_kib(64);
+    let keys = [1, 2, 3, 4].map(|round| LogKey::round(flow(), round));
+    // Bytes count, not characters. An outcome is stored in any case.
+    for (key, characters) in keys.iter().zip([15, 15, 100]) {
+        let begun = store.begin_for(&alice(), key).await;
+        assert_eq!(begun.expect("the quota allows it"), RecordState::Fresh);
+        store.finish(key, &"é".repeat(characters * KIB)).await;
+    }
+    assert_record_rejected(store.begin_for(&alice(), &keys[3]).await, reached);
+    assert_reached(store.0.create(large(1)).await, reached);
+    let spilled = store.0.spill("a", &alice(), vec![7], HOUR).await;
+    assert_reached(spilled, reached);
+    // Earlier records are found, and other callers are not affected.
+    let found = store.begin_for(&alice(), &keys[0]).await;
+    let first = "é".repeat(15 * KIB);
+    assert_eq!(found.expect("no quota applies"), RecordState::Done(first));
+    let bobs = store.begin_for(&bob(), &keys[3]).await;
+    assert_eq!(bobs.expect("the quota allows it"), RecordState::Fresh);
+    // A deleted record gives its bytes back.
+    store.0.forget(&keys[2]).await.expect("no error");
+    let begun = store.begin_for(&alice(), &keys[2]).await;
+    assert_eq!(begun.expect("the quota allows it"), RecordState::Fresh);
+    assert_reached(store.0.create(large(5)).await, reached);
+    store.finish(&keys[0], "short").await;
+    store.create(large(30)).await;
+}
+
+pub(super) async fn records_without_outcomes_are_limited(store: Subject) {
+    let reached = store.limit_kib(1);
+    let flow = flow();
+    for round in 0..10 {
+        let begun = store.begin_for(&alice(), &LogKey::round(flow, round)).await;
+        assert_eq!(begun.expect("the quota allows it"), RecordState::Fresh);
+    }
+    let begun = store.begin_for(&alice(), &LogKey::round(flow, 10)).await;
+    assert_record_rejected(begun, reached);
+    let begun = store.begin_for(&alice(), &LogKey::round(flow, 9)).await;
+    assert_eq!(begun.expect("no quota applies"), RecordState::Begun);
+}
+
+pub(super) async fn expired_record_counts_for_its_new_account(store: Subject) {
+    let reached = store.limit_kib(64);
+    let key = LogKey::round(flow(), 1);
+    store.begin(&key, keep_record(1_000, 2_000)).await;
+    store.finish(&key, &text(70)).await;
+    assert_reached(store.0.create(large(1)).await, reached);
+    let later = keep_record(3_000, u64::MAX);
+    let begun = store.0.begin(&key, &bob(), later).await;
+    assert_eq!(begun.expect("the quota allows it"), RecordState::Fresh);
+    store.finish(&key, &text(70)).await;
+    store.create(large(60)).await;
+    assert_reached(store.0.create(large(1).owner(&bob())).await, reached);
+}
+
 pub(super) async fn bytes_of_commits_are_limited(store: Subject) {
     let reached = store.limit_kib(64);
     let lease = store.claimed(new()).await;
@@ -205,6 +281,12 @@ pub(super) async fn bytes_of_all_owners_are_limited(store: Subject) {
     assert_reached(store.0.create(large(30)).await, reached);
     let spilled = store.0.spill("a", &bob(), vec![7; 30 * KIB], HOUR).await;
     assert_reached(spilled, reached);
+    let keys = [1, 2].map(|round| LogKey::round(flow(), round));
+    let begun = store.begin_for(&bob(), &keys[0]).await;
+    begun.expect("the quota allows it");
+    store.finish(&keys[0], &text(10)).await;
+    let carol = Principal::new("carol");
+    assert_record_rejected(store.begin_for(&carol, &keys[1]).await, reached);
 }
 
 /// Many accounts with much data leave room for accounts with little.
@@ -294,12 +376,20 @@ pub(super) async fn deleted_data_does_not_count(store: Subject) {
         store.then(&lease, Next::Fail(text(1).into())).await;
         let token = format!("token {round}");
         store.spill(&token, vec![7; 20 * KIB], none).await;
+        let key = LogKey::round(flow(), round);
+        store.begin(&key, keep_record(1_000, 2_000)).await;
+        store.finish(&key, &text(10)).await;
         assert_reached(store.0.create(large(20)).await, reached);
-        let mut swept = (0, 0);
+        let mut swept = (0, 0, 0);
         let sweep = async || {
             let counts = store.sweep(none, 100).await;
-            swept = (swept.0 + counts.tasks, swept.1 + counts.tokens);
-            (swept == (1, 1)).then_some(())
+            let (tasks, records, tokens) = swept;
+            swept = (
+                tasks + counts.tasks,
+                records + counts.records,
+                tokens + counts.tokens,
+            );
+            (swept == (1, 1, 1)).then_some(())
         };
         until(sweep).await;
     }

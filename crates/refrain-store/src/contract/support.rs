@@ -349,7 +349,7 @@ impl Subject {
     }
 
     pub(super) async fn begin(&self, key: &LogKey, keep: Retention) -> RecordState {
-        self.0.begin(key, keep).await.expect("no error")
+        self.0.begin(key, &alice(), keep).await.expect("no error")
     }
 
     pub(super) async fn finish(&self, key: &LogKey, value: &str) {

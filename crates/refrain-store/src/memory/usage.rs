@@ -2,12 +2,14 @@
 
 use super::entry::{MemoryTask, charged};
 use crate::quota::{Quota, QuotaReached, Usage};
-use refrain_core::Principal;
+use refrain_core::{MemoryReplayLog, Principal};
 use std::collections::HashMap;
 
 #[derive(Default)]
 pub(super) struct UsageTable {
     pub(super) quota: Quota,
+    /// The replay log of the store, which counts its own bytes.
+    pub(super) log: MemoryReplayLog,
     accounts: HashMap<Principal, Share>,
     total_bytes: u64,
 }
@@ -31,10 +33,11 @@ impl UsageTable {
         bytes: u64,
     ) -> Result<(), QuotaReached> {
         let used = self.accounts.get(account).copied().unwrap_or_default();
+        let (in_log, all_in_log) = self.log.usage(account);
         let used = Usage {
             tasks: used.0,
-            bytes: used.1,
-            total_bytes: self.total_bytes,
+            bytes: used.1 + in_log as u64,
+            total_bytes: self.total_bytes + all_in_log as u64,
         };
         self.quota.check(used, account, (tasks, bytes))
     }

@@ -5,7 +5,7 @@
 /// that encodes and decodes text.
 macro_rules! impl_store {
     ($store:ident, $database:ident) => {
-        use crate::quota::{Quota, is_anonymous_account};
+        use crate::quota::{Quota, RECORD_BYTES, is_anonymous_account};
         use crate::sql::{self, column, run};
         use crate::store::{StoreFuture, TaskStore};
         use crate::task::{
@@ -67,23 +67,64 @@ macro_rules! impl_store {
                 sql::commit_result(self.write(query, bytes).await?)
             }
 
-            /// The error of a write of an account that a quota rejected. [`StoreError::Unavailable`]: the quota allows it now.
-            async fn quota_error(&self, account: &str, tasks: u64, bytes: usize) -> StoreError {
+            /// Checks whether the quota allows a write of an account.
+            async fn check_quota(&self, account: &str, tasks: u64, bytes: usize) -> Result<()> {
                 let get = sqlx::query_as(sql::USAGE).bind(account);
-                let used = match self.fetch(get).await {
-                    Ok(used) => sql::usage(&used),
-                    Err(error) => return error,
-                };
+                let used = sql::usage(&self.fetch(get).await?);
                 let account = match account {
                     "" => Principal::anonymous(),
                     account => Principal::new(account),
                 };
                 let quota = *self.quota.lock();
-                match quota.check(used, &account, (tasks, bytes as u64)) {
-                    Err(reached) => reached.into(),
+                Ok(quota.check(used, &account, (tasks, bytes as u64))?)
+            }
+
+            /// The error of a write of an account that a quota rejected. [`StoreError::Unavailable`]: the quota allows it now.
+            async fn quota_error(&self, account: &str, tasks: u64, bytes: usize) -> StoreError {
+                match self.check_quota(account, tasks, bytes).await {
+                    Err(error) => error,
                     Ok(()) => StoreError::Unavailable(
                         "the account's quota was reached a moment ago; try again".into(),
                     ),
+                }
+            }
+
+            async fn begin_record(
+                &self,
+                key: &LogKey,
+                account: &Principal,
+                retention: Retention,
+            ) -> Result<RecordState> {
+                let flow = key.flow();
+                let name = text::encode_indexed("record name", key.name())?;
+                let is_anonymous = is_anonymous_account(account);
+                let account = account.id().unwrap_or_default();
+                let account = text::encode_indexed("record account", account)?;
+                loop {
+                    let quota = *self.quota.lock();
+                    let begin = sqlx::query(sql::BEGIN_RECORD)
+                        .bind(&flow.as_bytes()[..])
+                        .bind(&name)
+                        .bind(column(retention.until))
+                        .bind(column(retention.now))
+                        .bind(&account)
+                        .bind(column(RECORD_BYTES))
+                        .bind(column(quota.bytes))
+                        .bind(column(quota.total_for(is_anonymous)));
+                    if self.execute(begin, 0).await? > 0 {
+                        return Ok(RecordState::Fresh);
+                    }
+                    let get = sqlx::query_as(sql::GET_RECORD)
+                        .bind(&flow.as_bytes()[..])
+                        .bind(&name)
+                        .bind(column(retention.now));
+                    let found: Vec<(Option<String>,)> = self.fetch(get).await?;
+                    if let Some((value,)) = found.into_iter().next() {
+                        let value = value.map(text::decode);
+                        return Ok(value.map_or(RecordState::Begun, RecordState::Done));
+                    }
+                    // The quota rejected the record. Otherwise it was deleted in between, and may begin again.
+                    self.check_quota(&account, 0, RECORD_BYTES).await?;
                 }
             }
 
@@ -363,27 +404,10 @@ macro_rules! impl_store {
             fn begin<'a>(
                 &'a self,
                 key: &'a LogKey,
+                account: &'a Principal,
                 retention: Retention,
             ) -> LogFuture<'a, RecordState> {
-                run(async move {
-                    let flow = key.flow();
-                    let name = text::encode_indexed("record name", key.name())?;
-                    let begin = sqlx::query(sql::BEGIN_RECORD)
-                        .bind(&flow.as_bytes()[..])
-                        .bind(&name)
-                        .bind(column(retention.until))
-                        .bind(column(retention.now));
-                    if self.execute(begin, 0).await? > 0 {
-                        return Ok(RecordState::Fresh);
-                    }
-                    let get = sqlx::query_as(sql::GET_RECORD).bind(&flow.as_bytes()[..]);
-                    let found: Vec<(Option<String>,)> = self.fetch(get.bind(&name)).await?;
-                    // If the record was deleted in between, its work had begun as well.
-                    let value = found
-                        .into_iter()
-                        .find_map(|(value,)| value.map(text::decode));
-                    Ok(value.map_or(RecordState::Begun, RecordState::Done))
-                })
+                run(self.begin_record(key, account, retention))
             }
 
             fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {

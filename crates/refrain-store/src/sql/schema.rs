@@ -49,6 +49,13 @@ macro_rules! token_bytes {
     };
 }
 
+/// The bytes that count towards a quota for a row of the replay log. The constant is `RECORD_BYTES`.
+macro_rules! record_bytes {
+    ($row:literal) => {
+        concat!("(100 + coalesce(octet_length(", $row, "value), 0))")
+    };
+}
+
 /// The trigger function that counts tasks. `$old` and `$new` are the SQL expressions for the account of the row before and
 /// after the change. Inserts and updates count for the new account, deletes for the old one; the account of a row does not
 /// change.
@@ -289,6 +296,12 @@ WHEN OLD.ended IS NULL AND NEW.ended IS NOT NULL AND NEW.webhooks IS NOT NULL BE
     ", add_deliveries!("json_each(NEW.webhooks)"), "
 END;
 "),
+}, Migration {
+    tables: "
+ALTER TABLE refrain_log ADD COLUMN account TEXT COLLATE \"C\";
+",
+    postgres: POSTGRES_COUNT_RECORD,
+    sqlite: SQLITE_COUNT_RECORD,
 }];
 
 /// Triggers that count the usage of an owner, as `'=' || owner`, and of all owners, as `'*'`. The usage is the sum over the
@@ -342,6 +355,54 @@ END;
 CREATE TRIGGER refrain_count_old_token AFTER DELETE ON refrain_tokens BEGIN
     ",
     sqlite_count!("OLD.owner", "0", concat!("- ", token_bytes!("OLD."))),
+    "
+END;
+"
+);
+
+/// Triggers that count the records of the replay log. A record without an account was begun by an earlier version, and does
+/// not count.
+const POSTGRES_COUNT_RECORD: &str = concat!(
+    "
+CREATE FUNCTION refrain_count_record() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP <> 'INSERT' AND OLD.account IS NOT NULL THEN
+        PERFORM refrain_count(OLD.account, 0, - ",
+    record_bytes!("OLD."),
+    ");
+    END IF;
+    IF TG_OP <> 'DELETE' AND NEW.account IS NOT NULL THEN
+        PERFORM refrain_count(NEW.account, 0, ",
+    record_bytes!("NEW."),
+    ");
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER refrain_count AFTER INSERT OR DELETE OR UPDATE OF value, account
+    ON refrain_log FOR EACH ROW EXECUTE FUNCTION refrain_count_record();
+"
+);
+
+const SQLITE_COUNT_RECORD: &str = concat!(
+    "
+CREATE TRIGGER refrain_count_new_record AFTER INSERT ON refrain_log WHEN NEW.account IS NOT NULL BEGIN
+    ",
+    sqlite_count!("NEW.account", "0", record_bytes!("NEW.")),
+    "
+END;
+CREATE TRIGGER refrain_uncount_record AFTER UPDATE OF value, account ON refrain_log WHEN OLD.account IS NOT NULL BEGIN
+    ",
+    sqlite_count!("OLD.account", "0", concat!("- ", record_bytes!("OLD."))),
+    "
+END;
+CREATE TRIGGER refrain_count_record AFTER UPDATE OF value, account ON refrain_log WHEN NEW.account IS NOT NULL BEGIN
+    ",
+    sqlite_count!("NEW.account", "0", record_bytes!("NEW.")),
+    "
+END;
+CREATE TRIGGER refrain_count_old_record AFTER DELETE ON refrain_log WHEN OLD.account IS NOT NULL BEGIN
+    ",
+    sqlite_count!("OLD.account", "0", concat!("- ", record_bytes!("OLD."))),
     "
 END;
 "

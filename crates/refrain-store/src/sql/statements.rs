@@ -331,13 +331,21 @@ FROM refrain_tasks t LEFT JOIN refrain_asks a ON a.task = t.id AND a.state = 'an
 WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL
 ORDER BY a.ord";
 
-/// Begins the record `$2` of the flow `$1`, kept until `$3`, unless a record exists that has not expired at `$4`.
-pub(crate) const BEGIN_RECORD: &str = "
-INSERT INTO refrain_log AS l (flow, name, value, until) VALUES ($1, $2, NULL, $3)
-ON CONFLICT (flow, name) DO UPDATE SET value = NULL, until = excluded.until WHERE l.until < $4
-RETURNING 1";
+/// Begins the record `$2` of the flow `$1`, kept until `$3`, unless a record exists that has not expired at `$4`. It counts
+/// for the account `$5`, which may add `$6` bytes within the limits `$7` and `$8`.
+pub(crate) const BEGIN_RECORD: &str = concat!(
+    "INSERT INTO refrain_log AS l (flow, name, value, until, account)
+    SELECT $1, $2, NULL, $3, $5 WHERE ",
+    within_quota!("$5", "$6", "$7", "$8"),
+    "
+    ON CONFLICT (flow, name) DO UPDATE SET value = NULL, until = excluded.until, account = excluded.account
+    WHERE l.until < $4
+    RETURNING 1"
+);
 
-pub(crate) const GET_RECORD: &str = "SELECT value FROM refrain_log WHERE flow = $1 AND name = $2";
+/// The outcome of the record `$2` of the flow `$1`, if it has not expired at `$3`.
+pub(crate) const GET_RECORD: &str =
+    "SELECT value FROM refrain_log WHERE flow = $1 AND name = $2 AND until >= $3";
 
 pub(crate) const FINISH_RECORD: &str =
     "UPDATE refrain_log SET value = $3 WHERE flow = $1 AND name = $2";

@@ -2,8 +2,8 @@
 
 use super::support::{
     HOUR, UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_created, assert_failed,
-    assert_late_failures_are_reported, assert_newer_schema, assert_unavailable, claim, commit,
-    create_leased, new_task,
+    assert_late_failures_are_reported, assert_newer_schema, assert_old_record_is_not_counted,
+    assert_unavailable, claim, commit, create_leased, new_task,
 };
 use refrain_core::Principal;
 use refrain_store::test_postgres::TestPostgres;
@@ -98,7 +98,7 @@ async fn concurrent_opens_of_a_new_database_succeed() {
         .fetch_all(&mut connect(&url).await)
         .await
         .unwrap();
-    assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
 #[tokio::test]
@@ -115,6 +115,8 @@ async fn earlier_version_is_upgraded() {
         "DROP FUNCTION refrain_add_deliveries CASCADE",
         "DROP FUNCTION refrain_count_task CASCADE",
         "DROP FUNCTION refrain_count_token CASCADE",
+        "DROP FUNCTION refrain_count_record CASCADE",
+        "INSERT INTO refrain_log VALUES ('\\x07070707070707070707070707070707', 'round 1', 'old', 9000, NULL)",
         "DROP FUNCTION refrain_count",
     ]
     .iter()
@@ -127,6 +129,7 @@ async fn earlier_version_is_upgraded() {
     assert_eq!(found.unwrap().id, task.id);
     assert_claimable(&*store, &task.id).await;
     assert_counted(&*store, 2).await;
+    assert_old_record_is_not_counted(&*store).await;
     let gone: bool = sqlx::query_scalar("SELECT to_regclass('refrain_notes') IS NULL")
         .fetch_one(&mut connection)
         .await

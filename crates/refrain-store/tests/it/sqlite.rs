@@ -2,8 +2,8 @@
 
 use super::support::{
     UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_created,
-    assert_late_failures_are_reported, assert_newer_schema, assert_unavailable, create_leased,
-    new_task,
+    assert_late_failures_are_reported, assert_newer_schema, assert_old_record_is_not_counted,
+    assert_unavailable, create_leased, new_task,
 };
 use refrain_store::{Creation, OpenStoreError, SqliteStore, Store, StoreError, contract};
 use sqlx::{Connection, SqliteConnection};
@@ -79,6 +79,11 @@ async fn earlier_version_is_upgraded() {
         "DROP TRIGGER refrain_count_new_token",
         "DROP TRIGGER refrain_count_token",
         "DROP TRIGGER refrain_count_old_token",
+        "DROP TRIGGER refrain_count_new_record",
+        "DROP TRIGGER refrain_uncount_record",
+        "DROP TRIGGER refrain_count_record",
+        "DROP TRIGGER refrain_count_old_record",
+        "INSERT INTO refrain_log VALUES (x'07070707070707070707070707070707', 'round 1', 'old', 9000, NULL)",
     ]
     .iter()
     .chain(UNDO_MIGRATIONS)
@@ -93,6 +98,7 @@ async fn earlier_version_is_upgraded() {
     assert_eq!(found.unwrap().id, task.id);
     assert_claimable(&*store, &task.id).await;
     assert_counted(&*store, 2).await;
+    assert_old_record_is_not_counted(&*store).await;
     let tables: i64 =
         sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name LIKE 'refrain_notes%'")
             .fetch_one(&mut connection)
@@ -119,7 +125,7 @@ async fn concurrent_opens_of_a_new_file_succeed() {
         .fetch_all(&mut connect(&path).await)
         .await
         .unwrap();
-    assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8]);
     let tasks: i64 = sqlx::query_scalar("SELECT count(*) FROM refrain_tasks")
         .fetch_one(&mut connect(&path).await)
         .await

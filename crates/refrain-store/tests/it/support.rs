@@ -2,8 +2,8 @@
 
 use refrain_core::{FlowId, Principal};
 use refrain_store::{
-    Claim, ClaimedTask, Commit, Creation, Lease, NewTask, Next, OpenStoreError, Quota, Store,
-    StoreError, TaskId, TaskStore,
+    Claim, ClaimedTask, Commit, Creation, Lease, LogError, LogKey, NewTask, Next, OpenStoreError,
+    Quota, RecordState, Retention, Store, StoreError, TaskId, TaskStore,
 };
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ pub(crate) const UNDO_MIGRATIONS: &[&str] = &[
     "DROP TABLE refrain_outbox",
     "ALTER TABLE refrain_tasks DROP COLUMN webhooks",
     "DROP TABLE refrain_usage",
+    "ALTER TABLE refrain_log DROP COLUMN account",
     "ALTER TABLE refrain_tasks DROP COLUMN extra",
     "ALTER TABLE refrain_tokens DROP COLUMN owner",
     "DROP INDEX refrain_tasks_turn",
@@ -95,7 +96,7 @@ pub(crate) fn assert_newer_schema(error: &OpenStoreError) {
     let OpenStoreError::Newer { found, known } = error else {
         panic!("{error:?}");
     };
-    assert_eq!((*found, *known), (99, 7));
+    assert_eq!((*found, *known), (99, 8));
     assert!(error.to_string().contains("version 99"), "{error}");
 }
 
@@ -131,6 +132,30 @@ pub(crate) async fn assert_counted(store: &dyn Store, limit: u64) {
         matches!(rejected, Err(StoreError::Quota(_))),
         "{rejected:?}"
     );
+}
+
+/// Asserts that deleting a record of an earlier version gives back no bytes.
+pub(crate) async fn assert_old_record_is_not_counted(store: &dyn Store) {
+    store.set_quota(Quota {
+        bytes: 150,
+        ..Quota::default()
+    });
+    let account = Principal::new("new");
+    let begin = async |round| {
+        let key = LogKey::round(FlowId::from_bytes([7; 16]), round);
+        let keep = Retention {
+            now: 1_000,
+            until: 9_000,
+        };
+        (store.begin(&key, &account, keep).await, key)
+    };
+    let (old, key) = begin(1).await;
+    assert_eq!(old.unwrap(), RecordState::Done("old".to_owned()));
+    store.finish(&key, "longer").await.unwrap();
+    store.forget(&key).await.unwrap();
+    assert_eq!(begin(1).await.0.unwrap(), RecordState::Fresh);
+    let rejected = begin(2).await.0;
+    assert!(matches!(rejected, Err(LogError::Quota(_))), "{rejected:?}");
 }
 
 /// A task of a tool that the tests reject.

@@ -2,7 +2,9 @@
 
 use super::lifetime::BrokenClock;
 use super::*;
-use refrain_core::{LogFuture, LogKey, MemoryReplayLog, RecordState, ReplayLog, Retention};
+use refrain_core::{
+    LogFuture, LogKey, MemoryReplayLog, Principal, RecordState, ReplayLog, Retention,
+};
 
 /// A replay log whose replies to fresh claims wait for a signal.
 struct SlowLog {
@@ -11,9 +13,14 @@ struct SlowLog {
 }
 
 impl ReplayLog for SlowLog {
-    fn begin<'a>(&'a self, key: &'a LogKey, keep: Retention) -> LogFuture<'a, RecordState> {
+    fn begin<'a>(
+        &'a self,
+        key: &'a LogKey,
+        account: &'a Principal,
+        keep: Retention,
+    ) -> LogFuture<'a, RecordState> {
         Box::pin(async move {
-            let recorded = self.log.begin(key, keep).await?;
+            let recorded = self.log.begin(key, account, keep).await?;
             match recorded {
                 RecordState::Fresh => {
                     self.signals.say("recorded");
