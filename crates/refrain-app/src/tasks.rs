@@ -214,6 +214,9 @@ fn print_list(mut rows: Vec<TaskRow>, limit: usize, json: bool) {
     }
 }
 
+/// The maximum width of a column. Formatting panics above 65,535, and a caller may have a long name.
+const COLUMN_MAX: usize = 60;
+
 fn print_table(rows: &[TaskRow]) {
     const COLUMNS: [&str; 7] = [
         "ID", "STATUS", "TOOL", "OWNER", "CREATED", "ATTEMPTS", "WORKER",
@@ -233,7 +236,8 @@ fn print_table(rows: &[TaskRow]) {
     let lines: Vec<_> = rows.iter().map(cells).collect();
     let width = |column: usize| {
         let cells = lines.iter().map(|line| line[column].chars().count());
-        cells.max().unwrap_or_default().max(COLUMNS[column].len())
+        let widest = cells.max().unwrap_or_default().min(COLUMN_MAX);
+        widest.max(COLUMNS[column].len())
     };
     let widths: [usize; COLUMNS.len()] = std::array::from_fn(width);
     let print = |cells: &[String; COLUMNS.len()], style: &dyn Fn(usize) -> Style| {

@@ -15,6 +15,8 @@ use url::Url;
 
 const COMMAND_HINT: &str = "a command must speak MCP over standard input and output; run it yourself to see the cause. A command of a configuration \
                           file may need an environment variable in `env`, or `inherit_env = true`";
+/// The maximum width of a column. Formatting panics above 65,535.
+const COLUMN_MAX: usize = 60;
 const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet, `memory:` for this process alone \
                           [default: $REFRAIN_STORE, then memory:]";
 
@@ -196,7 +198,7 @@ fn print(report: &BackendReport, hint: &str) {
         );
     }
     let names = report.tools.iter().map(|tool| name(tool).chars().count());
-    let width = names.max().unwrap_or(0);
+    let width = names.max().unwrap_or(0).min(COLUMN_MAX);
     for tool in &report.tools {
         print_tool(tool, width);
     }

@@ -44,10 +44,21 @@ impl OpenedFlow<'_> {
         let deadline = self.start.deadline();
         let flow = self.create(&span)?;
         let claim = record.as_ref().map(|record| {
-            let retention = Retention::for_flow(rounds.services.source.unix_seconds(), deadline);
-            match flow {
-                NewFlow::Live(_) => ReplayClaim::for_live(&rounds.live, record, retention),
-                NewFlow::Client(_) | NewFlow::Session(_) => ReplayClaim::new(record, retention),
+            let now = rounds.services.source.unix_seconds();
+            match &flow {
+                NewFlow::Live(live) => {
+                    // A call that cannot become a task is over after this time, and then no client repeats its request.
+                    let live_end = now.saturating_add(rounds.services.limits.live_time.as_secs());
+                    let end = match live.seed {
+                        Some(_) => deadline,
+                        None => deadline.min(live_end),
+                    };
+                    let retention = Retention::for_flow(now, end);
+                    ReplayClaim::for_live(&rounds.live, record, retention)
+                }
+                NewFlow::Client(_) | NewFlow::Session(_) => {
+                    ReplayClaim::new(record, Retention::for_flow(now, deadline))
+                }
             }
         });
         let mut round = Round::new(rounds, call, number, span, record);
