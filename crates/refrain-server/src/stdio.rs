@@ -19,11 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 /// Maximum number of messages that are queued for the writer. Then handlers wait.
 const QUEUED_MESSAGES: usize = 64;
+/// Maximum number of bytes of messages that the client has not read. Then handlers wait, and no request is read.
+const UNREAD_BYTES: u32 = 64 << 20;
 /// An overlong line is discarded in chunks of this many bytes.
 const DISCARD_CHUNK: u64 = 64 << 10;
 
@@ -84,7 +86,11 @@ where
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let limits = server.limits();
-    let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES);
+    let (queue, receiver) = mpsc::channel(QUEUED_MESSAGES);
+    let sender = MessageSender {
+        queue,
+        unread: Arc::new(Semaphore::new(UNREAD_BYTES as usize)),
+    };
     let writer = tokio::spawn(write_lines(receiver, output));
     let mut timeout = limits.drain_grace;
     let worker = Worker::start(server);
@@ -103,7 +109,7 @@ where
     let sender = session.sender.clone();
     let read = tokio::select! {
         read = session.read_lines(input) => read,
-        () = sender.closed() => Ok(()),
+        () = sender.queue.closed() => Ok(()),
         () = shutdown => {
             server.start_draining();
             server.close_live();
@@ -168,6 +174,7 @@ impl<E: Endpoint> StdioSession<'_, E> {
         let limit = self.server.limits().body;
         let mut lines = LineReader { input, limit };
         while let Some(line) = lines.next().await? {
+            self.sender.wait_for_reader().await;
             self.by_id
                 .retain(|_, request| !request.handle.is_finished());
             while self.running.try_join_next().is_some() {}
@@ -305,13 +312,47 @@ async fn send_notifications(
             _ = closed.wait_for(|closed| *closed) => None,
         };
         let Some(message) = message else { return };
-        // Fails only if the client is gone.
-        let _ = sender.send((message, Arc::default())).await;
+        sender.send(message, Arc::default()).await;
     }
 }
 
-/// Messages for the writer, each with a flag that is set if its request is cancelled.
-type MessageSender = mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>;
+/// A message for the writer.
+struct QueuedMessage {
+    text: Vec<u8>,
+    /// Set if its request is cancelled.
+    cancelled: Arc<AtomicBool>,
+    /// Its bytes, until it is written.
+    _unread: Option<OwnedSemaphorePermit>,
+}
+
+#[derive(Clone)]
+struct MessageSender {
+    queue: mpsc::Sender<QueuedMessage>,
+    /// The bytes that may still be queued. Waiting tasks get theirs in turn.
+    unread: Arc<Semaphore>,
+}
+
+impl MessageSender {
+    async fn send(&self, text: Vec<u8>, cancelled: Arc<AtomicBool>) {
+        let bytes = u32::try_from(text.len()).unwrap_or(UNREAD_BYTES);
+        let unread = self
+            .unread
+            .clone()
+            .acquire_many_owned(bytes.min(UNREAD_BYTES));
+        let message = QueuedMessage {
+            text,
+            cancelled,
+            _unread: unread.await.ok(),
+        };
+        // Fails only if the client is gone.
+        let _ = self.queue.send(message).await;
+    }
+
+    /// Waits until all messages that are ready have been queued.
+    async fn wait_for_reader(&self) {
+        drop(self.unread.acquire().await);
+    }
+}
 
 /// Sends the response to a request. Dropping it cancels the call if the client cancelled the request.
 struct ResponseSender {
@@ -343,8 +384,7 @@ impl ResponseSender {
                 }
             };
             let Some(message) = message else { return };
-            // Fails only if the client is gone.
-            let _ = self.sender.send((message, self.cancelled.clone())).await;
+            self.sender.send(message, self.cancelled.clone()).await;
         }
     }
 }
@@ -359,16 +399,16 @@ impl Drop for ResponseSender {
 
 /// Writes messages until the queue is closed or the client closes the pipe.
 async fn write_lines(
-    mut lines: mpsc::Receiver<(Vec<u8>, Arc<AtomicBool>)>,
+    mut messages: mpsc::Receiver<QueuedMessage>,
     mut output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
-    while let Some((mut line, cancelled)) = lines.recv().await {
-        if cancelled.load(Ordering::Acquire) {
+    while let Some(mut message) = messages.recv().await {
+        if message.cancelled.load(Ordering::Acquire) {
             continue;
         }
-        line.push(b'\n');
+        message.text.push(b'\n');
         let written = async {
-            output.write_all(&line).await?;
+            output.write_all(&message.text).await?;
             output.flush().await
         };
         match written.await {
@@ -413,5 +453,28 @@ impl<R: AsyncBufRead + Unpin> LineReader<R> {
             return Ok(Some(InputLine::TooLong));
         }
         Ok(Some(InputLine::Text(line)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::poll;
+    use std::pin::pin;
+
+    #[tokio::test]
+    async fn reading_waits_until_unread_replies_are_written() {
+        let (queue, mut messages) = mpsc::channel(QUEUED_MESSAGES);
+        let unread = Arc::new(Semaphore::new(UNREAD_BYTES as usize));
+        let sender = MessageSender { queue, unread };
+        let reply = || sender.send(vec![0; 40 << 20], Arc::default());
+        reply().await;
+        sender.wait_for_reader().await;
+        let (mut second, mut reading) = (pin!(reply()), pin!(sender.wait_for_reader()));
+        assert!(poll!(&mut second).is_pending());
+        assert!(poll!(&mut reading).is_pending());
+        drop(messages.recv().await);
+        second.await;
+        reading.await;
     }
 }
