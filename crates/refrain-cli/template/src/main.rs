@@ -49,7 +49,8 @@ async fn order(cx: Cx, payments: State<Payments>, args: Order) -> Result<String>
     if !confirm {
         return Ok("Nothing was ordered.".into());
     }
-    // The function runs again from the top in each round. A step does not: its value is kept.
+    // The function runs again from the top in each round. A step does not: its value is kept. In an async block, write `ok(value)`
+    // instead of `Ok(value)`: there the compiler cannot infer the error type.
     let receipt = cx
         .step_with_key("charge", |key| payments.charge(&item, key))
         .await?;
