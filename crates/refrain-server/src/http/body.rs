@@ -138,7 +138,7 @@ impl Body {
             key,
         };
         match &mut self.kind {
-            BodyKind::Full(Some(bytes)) if bytes.len() > CHUNK_BYTES => {
+            BodyKind::Full(Some(bytes)) if bytes.len() > UNCOUNTED_BYTES => {
                 *bytes = counter(key).count(std::mem::take(bytes))?;
             }
             BodyKind::Full(_) => {}

@@ -27,11 +27,17 @@ struct Client {
 
 impl Client {
     async fn open(address: SocketAddr) -> Self {
+        // A stream that is not read must not use up the window of the others.
+        Self::open_with(
+            address,
+            Builder::new().initial_connection_window_size(1 << 20),
+        )
+        .await
+    }
+
+    async fn open_with(address: SocketAddr, builder: &Builder) -> Self {
         let stream = TcpStream::connect(address).await.expect("a connection");
-        let opened = Builder::new()
-            // A stream that is not read must not use up the window of the others.
-            .initial_connection_window_size(1 << 20)
-            .handshake(stream);
+        let opened = builder.handshake(stream);
         let (requests, connection) = opened.await.expect("HTTP/2");
         Self {
             requests,
@@ -232,6 +238,28 @@ async fn streams_of_a_connection_are_limited() {
     let mut client = Client::open(instance.address).await;
     echoes(&mut client).await;
     assert_eq!(client.requests.current_max_send_streams(), 100);
+}
+
+#[tokio::test]
+async fn unread_responses_of_a_caller_are_limited() {
+    let limits = ServerLimits {
+        body: 100_000,
+        body_each: 100_000,
+        ..ServerLimits::default()
+    };
+    let (instance, ..) = instance(limits).await;
+    let mut client =
+        Client::open_with(instance.address, Builder::new().initial_window_size(0)).await;
+    let request = Request::tool("echo", json!({"text": "x".repeat(20_000)}));
+    let mut unread = Vec::new();
+    for _ in 0..10 {
+        let response = client.begin(&request).await;
+        let response = within("a response", response).await;
+        unread.push(response.expect("a response"));
+    }
+    let accepted = unread.iter().filter(|response| response.status() == 200);
+    // 100 KB have room for about five responses of 20 KB.
+    assert!((1..=6).contains(&accepted.count()), "{unread:?}");
 }
 
 /// A call protects its connection only if most streams of the connection are calls.
