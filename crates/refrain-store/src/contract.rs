@@ -162,6 +162,7 @@ const CHECKS: &[Check<Subject>] = checks![
     outbox::trim_deletes_old_deliveries,
     outbox::trim_keeps_the_latest_rows,
     outbox::trim_drops_deliveries_of_the_caller_with_the_most,
+    outbox::deliveries_of_two_callers_take_turns,
     values::bytes_are_kept,
     values::text_is_kept,
     values::similar_keys_are_different_asks,

@@ -1,7 +1,7 @@
 //! Deliveries to webhooks.
 
 use super::support::{HOUR, Subject, alice, assert_is_lost, bob, keys, new, next, sleep_millis};
-use crate::{Delivery, Lease, Next, StoredStatus};
+use crate::{Delivery, Lease, Next, StoredStatus, TaskId};
 use refrain_core::Principal;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -216,23 +216,53 @@ pub(super) async fn trim_keeps_the_latest_rows(store: Subject) {
     assert_eq!(left, ended[1..]);
 }
 
+/// Creates a task of the owner with a webhook, and cancels it.
+async fn end_task_of(store: &Subject, owner: Principal) -> TaskId {
+    let new = new().owner(&owner).webhooks(&["one"]);
+    let id = store.create(new).await.id;
+    store.0.cancel(&id, &owner).await.expect("no error");
+    sleep_millis(2).await;
+    id
+}
+
 pub(super) async fn trim_drops_deliveries_of_the_caller_with_the_most(store: Subject) {
-    let end = async |owner: Principal| {
-        let id = store
-            .create(new().owner(&owner).webhooks(&["one"]))
-            .await
-            .id;
-        store.0.cancel(&id, &owner).await.expect("no error");
-        sleep_millis(2).await;
-        id
-    };
-    let of_bob = end(bob()).await;
+    let of_bob = end_task_of(&store, bob()).await;
     let mut of_alice = Vec::new();
     for _ in 0..4 {
-        of_alice.push(end(alice()).await);
+        of_alice.push(end_task_of(&store, alice()).await);
     }
     assert_eq!(store.trim(HOUR, 3).await, 2);
     let left = store.deliveries("one").await.into_iter();
     let left: Vec<_> = left.map(|one| one.task).collect();
     assert_eq!(left, [vec![of_bob], of_alice[2..].to_vec()].concat());
+}
+
+pub(super) async fn deliveries_of_two_callers_take_turns(store: Subject) {
+    let mut of_alice = Vec::new();
+    for _ in 0..4 {
+        of_alice.push(end_task_of(&store, alice()).await);
+    }
+    let claim = async |most| {
+        let claimed = store.0.claim_deliveries("one", HOUR, most).await;
+        claimed.expect("no error")
+    };
+    // Two of them are delivered before the other caller's first task ends.
+    for delivery in claim(2).await {
+        let finished = store.0.finish_delivery(&delivery, None).await;
+        finished.expect("no error");
+    }
+    let of_bob = [
+        end_task_of(&store, bob()).await,
+        end_task_of(&store, bob()).await,
+    ];
+    let first: HashSet<_> = claim(2).await.into_iter().map(|one| one.task).collect();
+    assert_eq!(
+        first,
+        HashSet::from([of_alice[2].clone(), of_bob[0].clone()])
+    );
+    let rest: HashSet<_> = claim(9).await.into_iter().map(|one| one.task).collect();
+    assert_eq!(
+        rest,
+        HashSet::from([of_alice[3].clone(), of_bob[1].clone()])
+    );
 }

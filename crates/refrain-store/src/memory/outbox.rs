@@ -11,15 +11,31 @@ use std::time::{Duration, SystemTime};
 pub(super) struct Outbox {
     /// By endpoint and id.
     deliveries: BTreeMap<(String, String), OutboxRow>,
-    /// Endpoint, due time and id of every delivery.
-    due: BTreeSet<(String, SystemTime, String)>,
+    /// Endpoint, turn, due time and id of every delivery.
+    turns: BTreeSet<(String, u64, SystemTime, String)>,
+    /// Endpoint, caller, turn and id of every delivery.
+    accounts: BTreeSet<(String, Option<String>, u64, String)>,
 }
 
 #[derive(Clone)]
 struct OutboxRow {
     due: SystemTime,
+    turn: u64,
     account: Principal,
     delivery: Delivery,
+}
+
+impl OutboxRow {
+    fn turn_key(&self) -> (String, u64, SystemTime, String) {
+        let Delivery { endpoint, id, .. } = &self.delivery;
+        (endpoint.clone(), self.turn, self.due, id.clone())
+    }
+
+    fn account_key(&self) -> (String, Option<String>, u64, String) {
+        let Delivery { endpoint, id, .. } = &self.delivery;
+        let account = self.account.id().map(str::to_owned);
+        (endpoint.clone(), account, self.turn, id.clone())
+    }
 }
 
 impl Outbox {
@@ -38,25 +54,51 @@ impl Outbox {
                 ended,
                 attempt: 0,
             };
-            let account = entry.account.clone();
             self.insert(OutboxRow {
                 due: ended,
-                account,
+                turn: self.next_turn(endpoint, &entry.account),
+                account: entry.account.clone(),
                 delivery,
             });
         }
     }
 
+    /// After the caller's other deliveries to the endpoint, and not before those of other callers that wait already.
+    fn next_turn(&self, endpoint: &str, account: &Principal) -> u64 {
+        let account = account.id().map(str::to_owned);
+        let last = (
+            endpoint.to_owned(),
+            account.clone(),
+            u64::MAX,
+            String::new(),
+        );
+        let last = self.accounts.range(..last).next_back();
+        let last = last.filter(|(name, of, ..)| name == endpoint && *of == account);
+        if let Some((_, _, last, _)) = last {
+            return last + 1;
+        }
+        let first = (
+            endpoint.to_owned(),
+            0,
+            SystemTime::UNIX_EPOCH,
+            String::new(),
+        );
+        let first = self.turns.range(first..).next();
+        let first = first.filter(|(name, ..)| name == endpoint);
+        first.map_or(0, |(_, turn, ..)| *turn)
+    }
+
     fn insert(&mut self, row: OutboxRow) {
-        let (endpoint, id) = (row.delivery.endpoint.clone(), row.delivery.id.clone());
-        self.due.insert((endpoint.clone(), row.due, id.clone()));
-        self.deliveries.insert((endpoint, id), row);
+        self.turns.insert(row.turn_key());
+        self.accounts.insert(row.account_key());
+        let key = (row.delivery.endpoint.clone(), row.delivery.id.clone());
+        self.deliveries.insert(key, row);
     }
 
     fn remove(&mut self, key: &(String, String)) -> Option<OutboxRow> {
         let row = self.deliveries.remove(key)?;
-        let (endpoint, id) = key.clone();
-        self.due.remove(&(endpoint, row.due, id));
+        self.turns.remove(&row.turn_key());
+        self.accounts.remove(&row.account_key());
         Some(row)
     }
 
@@ -67,11 +109,17 @@ impl Outbox {
         lease: Duration,
         most: usize,
     ) -> Vec<Delivery> {
-        let first = (endpoint.to_owned(), SystemTime::UNIX_EPOCH, String::new());
-        let found = self.due.range(first..);
-        let found = found.take_while(|(name, due, _)| name == endpoint && *due <= now);
+        let first = (
+            endpoint.to_owned(),
+            0,
+            SystemTime::UNIX_EPOCH,
+            String::new(),
+        );
+        let found = self.turns.range(first..);
+        let found = found.take_while(|(name, ..)| name == endpoint);
+        let found = found.filter(|(_, _, due, _)| *due <= now);
         let found: Vec<_> = found.take(most).cloned().collect();
-        let claim = |(endpoint, _, id)| {
+        let claim = |(endpoint, _, _, id)| {
             let mut row = self.remove(&(endpoint, id))?;
             row.due = after(now, lease);
             row.delivery.attempt = row.delivery.attempt.saturating_add(1);

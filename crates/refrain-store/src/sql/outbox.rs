@@ -4,7 +4,7 @@ use super::rows::{attempts, system_time};
 use crate::store::StoreError;
 use crate::task::{Delivery, StoredStatus, TaskId};
 
-/// Claims due deliveries to the endpoint `$1` for `$2` microseconds, at most `$3`.
+/// Claims due deliveries to the endpoint `$1` for `$2` microseconds, at most `$3`. The callers take turns.
 macro_rules! claim_outbox {
     ($now:expr, $lock:literal) => {
         concat!(
@@ -13,7 +13,7 @@ macro_rules! claim_outbox {
                 SELECT id FROM refrain_outbox WHERE endpoint = $1 AND due <= ",
             $now,
             "
-                ORDER BY due LIMIT $3 ",
+                ORDER BY turn, due LIMIT $3 ",
             $lock,
             ")
             UPDATE refrain_outbox SET due = ",
@@ -45,9 +45,8 @@ macro_rules! trim_outbox {
             "DELETE FROM refrain_outbox WHERE (endpoint, id) IN (
                 SELECT endpoint, id FROM refrain_outbox WHERE ended <= ", $now, " - $1 OR (endpoint, id) IN (
                     SELECT endpoint, id FROM (
-                        SELECT o.endpoint, o.id, o.ended, row_number() OVER (
-                            PARTITION BY coalesce(t.account, t.owner) ORDER BY o.ended DESC) AS newer
-                        FROM refrain_outbox o LEFT JOIN refrain_tasks t ON t.id = o.task) AS counted
+                        SELECT endpoint, id, ended, row_number() OVER (PARTITION BY account ORDER BY ended DESC) AS newer
+                        FROM refrain_outbox) AS counted
                     ORDER BY newer DESC, ended
                     LIMIT (SELECT CASE WHEN count(*) > $2 THEN count(*) - $2 ELSE 0 END FROM refrain_outbox))
                 ORDER BY ended LIMIT $3 ", $lock, ")

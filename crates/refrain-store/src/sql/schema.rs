@@ -130,14 +130,36 @@ END;
 
 /// Adds a delivery for each endpoint of a task that has ended.
 macro_rules! add_deliveries {
-    ($endpoints:literal) => {
+    ($endpoints:literal, $columns:literal, $values:literal) => {
         concat!(
-            "INSERT INTO refrain_outbox (endpoint, id, task, tool, status, created, ended, due, attempts)
-    SELECT w.value, NEW.id || '_' || NEW.revision, NEW.id, NEW.tool, NEW.status, NEW.created, NEW.ended, NEW.ended, 0
+            "INSERT INTO refrain_outbox (endpoint, id, task, tool, status, created, ended, due, attempts",
+            $columns,
+            ")
+    SELECT w.value, NEW.id || '_' || NEW.revision, NEW.id, NEW.tool, NEW.status, NEW.created, NEW.ended, NEW.ended, 0",
+            $values,
+            "
     FROM ",
             $endpoints,
             " AS w WHERE true
     ON CONFLICT DO NOTHING;"
+        )
+    };
+}
+
+/// As `add_deliveries`, with the caller and its turn: after the caller's other deliveries to the endpoint, and not before those
+/// of other callers that wait already.
+macro_rules! add_deliveries_in_turn {
+    ($endpoints:literal) => {
+        add_deliveries!(
+            $endpoints,
+            ", account, turn",
+            ",
+        coalesce(NEW.account, NEW.owner, ''),
+        coalesce(
+            (SELECT max(o.turn) + 1 FROM refrain_outbox o
+             WHERE o.endpoint = w.value AND o.account = coalesce(NEW.account, NEW.owner, '')),
+            (SELECT min(o.turn) FROM refrain_outbox o WHERE o.endpoint = w.value),
+            0)"
         )
     };
 }
@@ -283,7 +305,7 @@ CREATE INDEX refrain_outbox_ended ON refrain_outbox (ended);
     postgres: concat!("
 CREATE FUNCTION refrain_add_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    ", add_deliveries!("json_array_elements_text(NEW.webhooks::json)"), "
+    ", add_deliveries!("json_array_elements_text(NEW.webhooks::json)", "", ""), "
     RETURN NULL;
 END $$;
 CREATE TRIGGER refrain_add_deliveries AFTER UPDATE OF ended ON refrain_tasks FOR EACH ROW
@@ -293,7 +315,7 @@ CREATE TRIGGER refrain_add_deliveries AFTER UPDATE OF ended ON refrain_tasks FOR
     sqlite: concat!("
 CREATE TRIGGER refrain_add_deliveries AFTER UPDATE OF ended ON refrain_tasks
 WHEN OLD.ended IS NULL AND NEW.ended IS NOT NULL AND NEW.webhooks IS NOT NULL BEGIN
-    ", add_deliveries!("json_each(NEW.webhooks)"), "
+    ", add_deliveries!("json_each(NEW.webhooks)", "", ""), "
 END;
 "),
 }, Migration {
@@ -302,6 +324,29 @@ ALTER TABLE refrain_log ADD COLUMN account TEXT COLLATE \"C\";
 ",
     postgres: POSTGRES_COUNT_RECORD,
     sqlite: SQLITE_COUNT_RECORD,
+}, Migration {
+    tables: "
+ALTER TABLE refrain_outbox ADD COLUMN account TEXT COLLATE \"C\" NOT NULL DEFAULT '';
+ALTER TABLE refrain_outbox ADD COLUMN turn BIGINT NOT NULL DEFAULT 0;
+UPDATE refrain_outbox SET account = coalesce((
+    SELECT coalesce(t.account, t.owner) FROM refrain_tasks t WHERE t.id = refrain_outbox.task), '');
+CREATE INDEX refrain_outbox_turn ON refrain_outbox (endpoint, turn, due);
+CREATE INDEX refrain_outbox_account ON refrain_outbox (endpoint, account, turn);
+",
+    postgres: concat!("
+CREATE OR REPLACE FUNCTION refrain_add_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    ", add_deliveries_in_turn!("json_array_elements_text(NEW.webhooks::json)"), "
+    RETURN NULL;
+END $$;
+"),
+    sqlite: concat!("
+DROP TRIGGER refrain_add_deliveries;
+CREATE TRIGGER refrain_add_deliveries AFTER UPDATE OF ended ON refrain_tasks
+WHEN OLD.ended IS NULL AND NEW.ended IS NOT NULL AND NEW.webhooks IS NOT NULL BEGIN
+    ", add_deliveries_in_turn!("json_each(NEW.webhooks)"), "
+END;
+"),
 }];
 
 /// Triggers that count the usage of an owner, as `'=' || owner`, and of all owners, as `'*'`. The usage is the sum over the

@@ -96,7 +96,7 @@ pub(crate) fn assert_newer_schema(error: &OpenStoreError) {
     let OpenStoreError::Newer { found, known } = error else {
         panic!("{error:?}");
     };
-    assert_eq!((*found, *known), (99, 8));
+    assert_eq!((*found, *known), (99, 9));
     assert!(error.to_string().contains("version 99"), "{error}");
 }
 
