@@ -7,12 +7,14 @@ use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use url::Url;
 
 const PATH: &str = "/callback";
 /// The time for a connection to send its request. Browsers open connections without using them.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-const CONNECTIONS_MAX: usize = 32;
+/// A new connection above this number closes the oldest one without a request.
+const CONNECTIONS_MAX: u64 = 32;
 const HEAD_MAX: usize = 32 * 1024;
 
 /// Listens on `127.0.0.1` for the redirect from a browser.
@@ -51,11 +53,13 @@ impl Loopback {
         let state = state(authorization_url);
         let redirect = async {
             let mut connections = FuturesUnordered::new();
+            let accepted_count = watch::Sender::new(0);
             loop {
                 tokio::select! {
-                    accepted = self.listener.accept(), if connections.len() < CONNECTIONS_MAX => {
+                    accepted = self.listener.accept() => {
                         let (stream, _) = accepted?;
-                        let received = self.receive(stream, state.as_deref());
+                        accepted_count.send_modify(|count| *count += 1);
+                        let received = self.receive(stream, state.as_deref(), accepted_count.subscribe());
                         connections.push(within(REQUEST_TIMEOUT, received));
                     }
                     Some(received) = connections.next() => {
@@ -77,8 +81,13 @@ impl Loopback {
         &self,
         mut stream: TcpStream,
         expected_state: Option<&str>,
+        mut accepted_count: watch::Receiver<u64>,
     ) -> io::Result<Option<Url>> {
-        let target = read_target(&mut stream).await?;
+        let last = *accepted_count.borrow() + CONNECTIONS_MAX;
+        let target = tokio::select! {
+            target = read_target(&mut stream) => target?,
+            _ = accepted_count.wait_for(|count| *count >= last) => return Ok(None),
+        };
         let url = target.and_then(|target| self.redirect_uri.join(&target).ok());
         let redirect = url.filter(|url| {
             let is_callback = url.origin() == self.redirect_uri.origin() && url.path() == PATH;

@@ -21,8 +21,11 @@ async fn redirect_is_found_among_other_requests() {
         async move {
             let browser = async {
                 let address = loopback.redirect_uri().socket_addrs(|| None)?;
-                // Unused connections, and one with an invalid request.
-                let _unused = TcpStream::connect(&*address).await?;
+                // More unused connections than the listener keeps, and one with an invalid request.
+                let mut unused = Vec::new();
+                for _ in 0..100 {
+                    unused.push(TcpStream::connect(&*address).await?);
+                }
                 TcpStream::connect(&*address).await?.shutdown().await?;
                 let mut invalid = TcpStream::connect(&*address).await?;
                 invalid.write_all(&[b'x'; 40_000]).await.ok();
@@ -39,6 +42,7 @@ async fn redirect_is_found_among_other_requests() {
                 let page = reqwest::get(url.clone()).await?;
                 assert_eq!(page.status(), 200);
                 assert!(page.text().await?.contains("close this window"));
+                drop(unused);
                 Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
             };
             let (redirect, done) = tokio::join!(loopback.wait_for_redirect(&url, TIMEOUT), browser);
