@@ -5,7 +5,7 @@ use super::sampler::{self, SamplerError};
 use crate::exact_number::check_exact;
 use parking_lot::Mutex;
 use refrain_client::{AskAnswer, IncomingAsk, InvalidAnswer};
-use refrain_wire::{AskKind, Form, Root};
+use refrain_wire::{AskKind, Form, Root, similar_names};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -75,11 +75,19 @@ impl PresetAnswers {
     /// Why there is no answer for this key. A tool that repeats an ask may give it another key.
     pub(super) fn missing(&self, key: &str) -> String {
         let answers = self.0.lock();
-        match key.rsplit_once('#') {
-            Some((first, _)) if answers.contains_key(first) => format!(
+        if let Some((first, _)) = key.rsplit_once('#')
+            && answers.contains_key(first)
+        {
+            return format!(
                 "no answer was given: the answer for {first:?} is only for the first ask of that name"
-            ),
-            _ => "no answer was given".to_owned(),
+            );
+        }
+        let unused = answers.iter().filter(|(_, queue)| queue.used == 0);
+        match similar_names(key, unused.map(|(name, _)| name.as_str())).first() {
+            Some(name) => {
+                format!("no answer was given for {key:?}; is the answer for {name:?} meant for it?")
+            }
+            None => "no answer was given".to_owned(),
         }
     }
 
@@ -232,6 +240,16 @@ mod tests {
         assert_eq!(roots.len(), 2);
         assert!(to_roots(json!({"roots": [{"uri": "file:///a"}]})).is_ok());
         assert!(to_roots(json!([1])).is_err());
+    }
+
+    #[test]
+    fn unused_answer_with_a_similar_key_is_suggested() {
+        let answers = PresetAnswers::read(&["adress={}".to_owned()], None).expect("an answer");
+        assert_eq!(
+            answers.missing("address"),
+            "no answer was given for \"address\"; is the answer for \"adress\" meant for it?"
+        );
+        assert_eq!(answers.missing("size"), "no answer was given");
     }
 
     #[test]

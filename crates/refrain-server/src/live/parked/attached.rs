@@ -84,7 +84,7 @@ impl AttachedRequest {
         Poll::Pending
     }
 
-    /// The notes that the request subscribed to. `None` if there are none of them.
+    /// The event with those notes that the request subscribed to, if any.
     fn event_of(&self, mut notes: Vec<Note>) -> Option<AttachedEvent> {
         notes.retain(|note| self.subscribed.includes(note));
         (!notes.is_empty()).then_some(AttachedEvent::Notes(notes))
