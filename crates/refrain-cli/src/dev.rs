@@ -2,13 +2,13 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `build` | cargo: the program, its sources, or that the build failed |
+//! | `build` | runs cargo, and returns the program and its sources, or that the build failed |
 //! | `sources` | the files whose changes start a build |
 //! | `server` | the process of the server |
-//! | `process_group` | processes that end with their children |
+//! | `process_group` | a process that is killed together with its children |
 //!
-//! A server runs until the next successful build. All servers have the same address, keys and store, so calls and tasks
-//! continue after a restart.
+//! The server runs until the next successful build. After a restart it has the same address, keys and store, so calls and
+//! tasks continue.
 
 mod build;
 mod process_group;
@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(300);
 #[derive(Args)]
 #[command(override_usage = "refrain dev [OPTIONS] [-- SERVE_FLAGS...]")]
 pub(crate) struct DevOptions {
-    /// The port to serve on, of 127.0.0.1 [default: a free one].
+    /// The port on 127.0.0.1 to serve on [default: a free port].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// The package to run, in a workspace.
@@ -79,7 +79,7 @@ pub(crate) fn run(options: &DevOptions) -> Result<ExitCode, AppError> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// The address of all servers of this command.
+/// The address of the server, which stays the same after a restart.
 fn address(port: Option<u16>) -> std::io::Result<SocketAddr> {
     match port {
         Some(port) => Ok(([127, 0, 0, 1], port).into()),
@@ -103,7 +103,7 @@ async fn develop(
         ready.send_replace(false);
         match build.run().await? {
             BuildOutcome::Failed if server.is_some() => {
-                warn("build failed; the server of the last build keeps running");
+                warn("build failed; the previous server keeps running");
             }
             BuildOutcome::Failed => warn("build failed; waiting for a change"),
             BuildOutcome::Built(program) => {

@@ -12,7 +12,7 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
     server
         .title("Refrain's conformance server")
         .describe("Everything that the protocol's conformance suite calls.")
-        .instructions("Call what the scenario names.")
+        .instructions("Call the tools that the scenario names.")
         .icon(Icon::new(ICON))
         .cache_discover(Cache::public(hour))
         .cache(Listing::ResourceTemplates, Cache::public(hour))

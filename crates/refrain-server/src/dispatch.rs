@@ -61,7 +61,7 @@ pub(crate) enum SessionContext<'a> {
     /// The transport has no sessions: `initialize` is rejected.
     None,
     /// No session is open: `initialize` opens one that lasts this long.
-    Closed(Lifetime),
+    NotOpen(Lifetime),
     Open(&'a Session),
 }
 
@@ -316,7 +316,7 @@ impl Server {
                 return self.accept_legacy(session, Err(rejection), context);
             }
             (
-                SessionContext::Closed(lifetime),
+                SessionContext::NotOpen(lifetime),
                 Ok(Incoming::Message(Message::Request { id, method, params })),
             ) if can_precede_session(&method, lifetime) && !is_modern(params) => {
                 return self.accept_before_session(id, &method, params, &context, lifetime);

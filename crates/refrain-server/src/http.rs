@@ -337,7 +337,7 @@ impl Responder for HttpService {
         {
             return response;
         }
-        let sessions = SessionContext::Closed(Lifetime::Limited);
+        let sessions = SessionContext::NotOpen(Lifetime::Limited);
         let context = crate::Context::new(caller, sessions, !relayed).with_headers(headers);
         match self.server.accept(message, context).await {
             Disposition::Response(response) => self.respond_with(response, Some(headers)).await,

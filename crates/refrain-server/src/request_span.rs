@@ -187,7 +187,7 @@ fn session_key<'a>(context: &Context<'a>) -> Option<&'a str> {
 fn transport(context: &Context<'_>) -> Option<&'static str> {
     let lifetime = match context.sessions {
         SessionContext::Open(session) => session.lifetime(),
-        SessionContext::Closed(lifetime) => lifetime,
+        SessionContext::NotOpen(lifetime) => lifetime,
         SessionContext::None => return None,
     };
     Some(match lifetime {

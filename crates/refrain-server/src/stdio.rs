@@ -22,9 +22,9 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWr
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
-/// Maximum number of messages that are queued for the writer. Then handlers wait.
+/// Maximum number of messages in the writer's queue. While it is full, handlers wait.
 const QUEUED_MESSAGES: usize = 64;
-/// Maximum number of bytes of messages that the client has not read. Then handlers wait, and no request is read.
+/// Maximum number of bytes in messages that the client has not read. At this limit, handlers wait, and no request is read.
 const UNREAD_BYTES: u32 = 64 << 20;
 /// An overlong line is discarded in chunks of this many bytes.
 const DISCARD_CHUNK: u64 = 64 << 10;
@@ -51,7 +51,7 @@ where
 
 /// A handler of messages: the server, or a wrapper around it.
 pub(crate) trait Endpoint: Sync {
-    /// Handles a message, which need not belong to the session in the context.
+    /// Handles a message. It may be a 2026-07-28 request, even if the context has an open legacy session.
     fn accept(
         &self,
         bytes: &[u8],
@@ -174,7 +174,7 @@ impl<E: Endpoint> StdioSession<'_, E> {
         let limit = self.server.limits().body;
         let mut lines = LineReader { input, limit };
         while let Some(line) = lines.next().await? {
-            self.sender.wait_for_reader().await;
+            self.sender.wait_for_client().await;
             self.by_id
                 .retain(|_, request| !request.handle.is_finished());
             while self.running.try_join_next().is_some() {}
@@ -251,7 +251,7 @@ impl<E: Endpoint> StdioSession<'_, E> {
         };
         let sessions = match &self.legacy {
             Some(session) => SessionContext::Open(session),
-            None => SessionContext::Closed(Lifetime::Process),
+            None => SessionContext::NotOpen(Lifetime::Process),
         };
         let context = Context::new(local_caller(), sessions, false);
         let response = self.endpoint.accept(bytes, message, context).await;
@@ -292,7 +292,7 @@ fn local_caller() -> Caller {
     }
 }
 
-/// Sends notifications outside of calls to a legacy client, until reading stops.
+/// Sends a legacy client the notifications that belong to no request, until reading stops.
 async fn send_notifications(
     server: Server,
     session: Session,
@@ -321,14 +321,14 @@ struct QueuedMessage {
     text: Vec<u8>,
     /// Set if its request is cancelled.
     cancelled: Arc<AtomicBool>,
-    /// Its bytes, until it is written.
+    /// A permit for each of its bytes, until it is written.
     _unread: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Clone)]
 struct MessageSender {
     queue: mpsc::Sender<QueuedMessage>,
-    /// The bytes that may still be queued. Waiting tasks get theirs in turn.
+    /// Permits for the bytes that may still be queued. Waiting senders get them in the order of their requests.
     unread: Arc<Semaphore>,
 }
 
@@ -348,13 +348,13 @@ impl MessageSender {
         let _ = self.queue.send(message).await;
     }
 
-    /// Waits until all messages that are ready have been queued.
-    async fn wait_for_reader(&self) {
+    /// Waits until the client has read enough for all earlier messages to be queued.
+    async fn wait_for_client(&self) {
         drop(self.unread.acquire().await);
     }
 }
 
-/// Sends the response to a request. Dropping it cancels the call if the client cancelled the request.
+/// Sends the response to a request. When it is dropped after the client cancelled the request, it cancels the call.
 struct ResponseSender {
     response: MessageResponse,
     sender: MessageSender,
@@ -469,8 +469,8 @@ mod tests {
         let sender = MessageSender { queue, unread };
         let reply = || sender.send(vec![0; 40 << 20], Arc::default());
         reply().await;
-        sender.wait_for_reader().await;
-        let (mut second, mut reading) = (pin!(reply()), pin!(sender.wait_for_reader()));
+        sender.wait_for_client().await;
+        let (mut second, mut reading) = (pin!(reply()), pin!(sender.wait_for_client()));
         assert!(poll!(&mut second).is_pending());
         assert!(poll!(&mut reading).is_pending());
         drop(messages.recv().await);

@@ -141,7 +141,8 @@ impl<'de> Visitor<'de> for UniqueKeys {
     }
 }
 
-/// Appends the canonical text of a value: sorted keys, no white space, and whole numbers as integers if a double is exact.
+/// Appends the canonical text of a value: keys are sorted, white space is removed, and a float with a whole value, such as
+/// `2.0`, becomes an integer.
 pub fn write_canonical(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Number(number) => write_number(number, out),

@@ -167,18 +167,18 @@ enum RequestKind {
 }
 
 impl DraftExchange {
-    /// Whether to delay the reply until the task stops working.
+    /// Whether the request asks for the result of a task. The reply must wait until the task is not `working`.
     pub fn waits_for_task(&self) -> bool {
         self.kind == RequestKind::TaskResult
     }
 
-    /// Whether the reply contains the cancelled task.
-    pub fn shows_task(&self) -> bool {
+    /// Whether the request cancels a task. The reply must contain the cancelled task.
+    pub fn cancels_task(&self) -> bool {
         self.kind == RequestKind::TaskCancel
     }
 
-    /// Whether to delay the reply until the task has asked again for invalid answers.
-    pub fn settles_task(&self) -> bool {
+    /// Whether the request answers asks of a task. After invalid answers, the reply must wait until the task asks again.
+    pub fn answers_task(&self) -> bool {
         self.kind == RequestKind::TaskAnswers
     }
 

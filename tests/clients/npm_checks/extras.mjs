@@ -13,7 +13,7 @@ check('discover: what is shown of the server', (server) =>
         same(title, "Refrain's conformance server", 'title');
         same(description, "Everything that the protocol's conformance suite calls.", 'description');
         assert(icons[0].src.startsWith(ICON), `icons ${JSON.stringify(icons)}`);
-        same(client.getInstructions(), 'Call what the scenario names.', 'instructions');
+        same(client.getInstructions(), 'Call the tools that the scenario names.', 'instructions');
         const { extensions } = client.getServerCapabilities();
         const expected = {
             'com.example/sample': { verbose: true },

@@ -34,7 +34,7 @@ async def shown(server: Server) -> None:
         same(info.title, "Refrain's conformance server", "title")
         same(info.description, "Everything that the protocol's conformance suite calls.", "description")
         expect(info.icons[0].src.startswith(ICON), f"icons {info.icons!r}")
-        same(client.instructions, "Call what the scenario names.", "instructions")
+        same(client.instructions, "Call the tools that the scenario names.", "instructions")
         extensions = {
             "com.example/sample": {"verbose": True},
             "io.modelcontextprotocol/tasks": {},

@@ -230,6 +230,7 @@ fn describe(name: Option<&str>, error: &str) -> String {
     let kinds = ["invalid type: ", "invalid value: ", "unknown variant "];
     let types = kinds.iter().find_map(|kind| error.strip_prefix(kind));
     let Some((found, expected)) = types.and_then(|types| types.split_once(", expected ")) else {
+        let error = error.replace("integer number overflowed", "is too large");
         return format!("{name} {error}");
     };
     let to_toml = |kind| match kind {

@@ -223,7 +223,7 @@ fn invalid_settings_are_rejected() {
         ),
         (
             "flow_ttl_seconds = 99999999999999999999999999999999999999999999",
-            "1:20: flow_ttl_seconds integer number overflowed",
+            "1:20: flow_ttl_seconds is too large",
         ),
         ("audience = \"\"", "1:12: audience must not be empty"),
         (

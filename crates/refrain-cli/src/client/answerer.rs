@@ -11,7 +11,7 @@ use refrain_client::{AskAnswer, AskRefusal, ClientBuilder, HandlerError, Incomin
 use refrain_wire::Root;
 use std::sync::Arc;
 
-/// The number of asks without an answer that are kept.
+/// Maximum number of unanswered asks that are kept for the final message. The oldest are dropped.
 const MAX_UNANSWERED: usize = 100;
 
 pub(super) struct Answerer {
@@ -73,7 +73,7 @@ impl Answerer {
         {
             let why = error.to_string();
             let mut unanswered = self.unanswered.lock();
-            // A task may withdraw asks and make new ones.
+            // A task can withdraw and make asks without end.
             if unanswered.len() == MAX_UNANSWERED {
                 unanswered.remove(0);
             }

@@ -20,11 +20,11 @@ const TRY_INTERVAL: Duration = Duration::from_millis(20);
 /// The store if the environment names none. A restarted server finds its tasks there.
 const STORE: &str = "sqlite:refrain.db";
 
-/// The settings that all servers of one command share.
+/// The settings of the server, which stay the same after a restart.
 pub(super) struct ServerSettings {
     address: SocketAddr,
     flags: Vec<OsString>,
-    /// Shared, so that a restarted server can open the tokens of its predecessor.
+    /// Kept, so that the server can open its earlier tokens after a restart.
     keys: String,
 }
 

@@ -119,7 +119,7 @@ async fn new_crate_passes_its_tests_and_is_developed() {
 
     // A build that fails is shown, and the server keeps running.
     edit(&main, "fn main()", "fn main(");
-    wait_for(&log, "the server of the last build keeps running", 1).await;
+    wait_for(&log, "the previous server keeps running", 1).await;
     assert!(log.count("error: ") > 0, "{log:?}");
     assert_eq!(greeting(url).await, "Good day, Ada.");
 

@@ -67,7 +67,7 @@ fn tools_are_called_from_a_menu_while_the_crate_changes() {
     let main = folder.path().join("src/main.rs");
     let text = fs::read_to_string(&main).expect("a source");
     fs::write(&main, format!("{text}\nfn broken(")).expect("a source");
-    screen.sees("the server of the last build keeps running");
+    screen.sees("the previous server keeps running");
     let seen = screen.sees("? Which tool shall I call?");
     assert!(seen.contains("could not compile `tools`"), "{seen}");
     screen.press(&["C-c"]);

@@ -1,4 +1,4 @@
-//! The OAuth flows that get a grant.
+//! The OAuth flows: each gets tokens from an authorization server, and returns them as a [`Grant`].
 
 use super::challenge::AuthChallenge;
 use super::client::{ClientAuth, ClientId, RegisteredClient};
@@ -19,13 +19,14 @@ use url::Url;
 const OFFLINE: &str = "offline_access";
 
 impl ServerAuth {
-    /// Gets a grant that satisfies a challenge. Reuses the client identity and the scopes of the previous grant.
+    /// Gets a grant that satisfies a challenge. Reuses the client identity and the scopes of the previous grant. `lacks_scope`:
+    /// the server accepted the access token, but it lacks a scope. `storage_lock` guards the use of a refresh token.
     pub(super) async fn authorize(
         &self,
         challenge: &AuthChallenge,
         prior: Option<&Grant>,
         lacks_scope: bool,
-        lock: &mut Option<Box<dyn Send>>,
+        storage_lock: &mut Option<Box<dyn Send>>,
     ) -> AuthResult<Grant> {
         let registered = self.setup.client.as_ref();
         let preferred = registered
@@ -61,8 +62,8 @@ impl ServerAuth {
                 _ => self.login_required(),
             });
         }
-        // No refresh token is used from here on, and a person may take minutes.
-        *lock = None;
+        // The flows below use no refresh token, and a login in a browser may take minutes: unlock the storage.
+        *storage_lock = None;
         let key = self.dpop_key(challenge.has_dpop || resource.wants_dpop(), prior, &issuer)?;
         let request = GrantRequest {
             server: self,
@@ -94,7 +95,8 @@ impl ServerAuth {
         }
     }
 
-    /// The scopes to request: those of the previous grant, of the host, and of the challenge.
+    /// The scopes to request: those of the previous grant, the configured ones, and those of the challenge. If there are none,
+    /// all scopes that the server supports. A browser flow adds `offline_access`, if the authorization server has it.
     fn scopes(
         &self,
         challenge: &AuthChallenge,
@@ -172,14 +174,15 @@ impl ServerAuth {
         AuthError::LoginRequired(self.url.to_string())
     }
 
-    /// Checks that credentials go only to the authorization server of the registration, or to the first one used.
+    /// Checks that the client's credentials are for the authorization server that the server names (`named`). They are for the
+    /// configured issuer; without one, for the first that they were used with.
     fn check_issuer(
         &self,
         client: &RegisteredClient,
-        used_with: Option<&Grant>,
+        prior: Option<&Grant>,
         named: &str,
     ) -> AuthResult<()> {
-        let used_with = used_with.map_or(named, |grant| grant.issuer.as_str());
+        let used_with = prior.map_or(named, |grant| grant.issuer.as_str());
         let registered = match client.issuer.as_deref() {
             Some(issuer) => issuer,
             None if client.has_credentials() => {

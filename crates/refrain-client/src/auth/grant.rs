@@ -20,7 +20,8 @@ const REFRESH_SECONDS: u64 = 30;
 
 /// The result of an authorization for one server: access token, refresh token and client registration.
 ///
-/// It can be stored in any serde format. Store it as a secret.
+/// It is the outcome of an OAuth flow, not the authorization grant (such as a code) that the flow exchanges for tokens. It can be
+/// stored in any serde format. Store it as a secret.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Grant {
     pub(super) issuer: String,
@@ -81,7 +82,7 @@ impl fmt::Debug for Grant {
 
 /// The host's storage for grants.
 ///
-/// Several processes may share it: each reads it again before it asks a person or uses a refresh token.
+/// Several processes may share the storage: each reads it again before it runs an OAuth flow or uses a refresh token.
 pub trait Grants: Send + Sync + 'static {
     /// Reads the grant for a server.
     fn get<'a>(&'a self, server: &'a Url) -> BoxFuture<'a, Result<Option<Grant>, BoxError>>;

@@ -97,12 +97,14 @@ impl ServerAuth {
         {
             return Err(failure.clone());
         }
-        let mut lock = self.lock_storage().await;
+        let mut storage_lock = self.lock_storage().await;
         self.load().await?;
         if self.is_outdated(rejection.sent)? {
             return Ok(true);
         }
-        let outcome = self.run_flow(&challenge, &rejection, &mut lock).await;
+        let outcome = self
+            .run_flow(&challenge, &rejection, &mut storage_lock)
+            .await;
         self.attempts.fetch_add(1, Ordering::Release);
         last_attempt.failure = outcome.as_ref().err().cloned();
         outcome.map(|()| true)
@@ -112,7 +114,7 @@ impl ServerAuth {
         &self,
         challenge: &AuthChallenge,
         rejection: &RejectedRequest<'_>,
-        lock: &mut Option<Box<dyn Send>>,
+        storage_lock: &mut Option<Box<dyn Send>>,
     ) -> AuthResult<()> {
         let current = self.current();
         let lacks_scope = rejection.status == StatusCode::FORBIDDEN;
@@ -126,7 +128,9 @@ impl ServerAuth {
             }
         }
         let prior = current.grant.as_deref();
-        let grant = self.authorize(challenge, prior, lacks_scope, lock).await?;
+        let grant = self
+            .authorize(challenge, prior, lacks_scope, storage_lock)
+            .await?;
         self.store(grant, true).await;
         Ok(())
     }

@@ -104,7 +104,10 @@ pub(crate) fn assert_server_metadata(server: &Value) {
     let description = "Everything that the protocol's conformance suite calls.";
     assert_eq!(info["description"], description);
     assert_svg_icon(&info["icons"]);
-    assert_eq!(server["instructions"], "Call what the scenario names.");
+    assert_eq!(
+        server["instructions"],
+        "Call the tools that the scenario names."
+    );
     let extensions = json!({
         "com.example/sample": {"verbose": true},
         "io.modelcontextprotocol/tasks": {},

@@ -47,8 +47,8 @@ impl Resource {
         self
     }
 
-    /// Lists the resource with all members that another server sent, known or not, under the URI and name of this resource;
-    /// see [`Tool::listing`](crate::Tool::listing).
+    /// Replaces the list entry with the entry of another server's resource, including members that Refrain does not know. Only
+    /// the URI and the name stay those of this resource; see [`Tool::listing`](crate::Tool::listing).
     pub fn listing(mut self, entry: &AsSent<ResourceInfo>) -> Self {
         let (uri, name) = (self.info.uri.clone(), self.info.name.clone());
         self.info = Listed::as_sent(entry, &["uri", "name"], |info| {
@@ -137,8 +137,8 @@ impl ResourceTemplate {
         }
     }
 
-    /// Lists the template with all members that another server sent, known or not, under the URI template and name of this
-    /// template; see [`Tool::listing`](crate::Tool::listing).
+    /// Replaces the list entry with the entry of another server's template, including members that Refrain does not know. Only
+    /// the URI template and the name stay those of this template; see [`Tool::listing`](crate::Tool::listing).
     pub fn listing(mut self, entry: &AsSent<ResourceTemplateInfo>) -> Self {
         let (uri, name) = (self.info.uri_template.clone(), self.info.name.clone());
         self.info = Listed::as_sent(entry, &["uriTemplate", "name"], |info| {

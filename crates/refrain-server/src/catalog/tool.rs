@@ -37,7 +37,7 @@ pub struct Tool {
     pub(crate) entry: CatalogEntry,
 }
 
-/// Whether calls are checked against the schemas of the tool. The schemas of another server's entry are only listed.
+/// Whether arguments and results are checked against the schemas of the tool. [`Tool::listing`] switches both checks off.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaChecks {
     pub(super) input: bool,
@@ -76,12 +76,13 @@ impl Tool {
         &self.info
     }
 
-    /// Lists the tool with all members that another server sent, known or not, under the name of this tool. Tools for
-    /// proxies use this. Methods that set single members change the entry when they are called afterwards.
+    /// Replaces the list entry with the entry of another server's tool, for a tool that proxies it. All members are listed as
+    /// they were sent, including those that Refrain does not know. Only the name stays that of this tool. Builder methods
+    /// that are called afterwards change single members.
     ///
-    /// The schemas of the other server are listed but not applied: it checks its arguments itself, and results pass
-    /// unchecked. [`input_schema`](Self::input_schema) and [`output_schema`](Self::output_schema) set schemas that are
-    /// applied. Headers for arguments (`x-mcp-header`) are checked, because clients send them to this server. The other
+    /// The other server's schemas are listed but not applied: the other server checks the arguments, and results are not
+    /// checked. A schema that is set afterwards, with [`input_schema`](Self::input_schema) or
+    /// [`output_schema`](Self::output_schema), is applied. Headers for arguments (`x-mcp-header`) are checked, because clients send them to this server. The other
     /// server's `execution.taskSupport` is left out, because this server decides about tasks.
     ///
     /// ```
@@ -176,8 +177,8 @@ impl Tool {
     }
 
     /// Runs a call on the instance that made the handle in this argument; see
-    /// [`Server::seal_handle`](crate::Server::seal_handle). Other instances relay the request to it. If it is gone, the call
-    /// fails with an error that says that the state is lost. A call without the argument runs where it arrives.
+    /// [`Server::seal_handle`](crate::Server::seal_handle). Other instances relay the request to it. If that instance is gone,
+    /// the call fails with an error that says that the state is lost. A call without the argument runs where it arrives.
     pub fn pin_by_handle(mut self, argument: impl Into<String>) -> Self {
         self.entry.pin = Some(Pin::Handle(argument.into()));
         self
@@ -204,7 +205,8 @@ impl Tool {
         self
     }
 
-    /// Declares that the handler may call `cx.detach()`. Only a live tool needs this declaration for the call to work.
+    /// Declares that the handler may call `cx.detach()`. In a live tool, and for clients of drafts, `cx.detach()` has no effect
+    /// without this declaration.
     pub fn detaches(mut self) -> Self {
         self.task.detaches = true;
         self

@@ -70,7 +70,7 @@ impl Responder for DraftService {
         }
         let sessions = match &session {
             Some(session) => SessionContext::Open(session),
-            None => SessionContext::Closed(Lifetime::Limited),
+            None => SessionContext::NotOpen(Lifetime::Limited),
         };
         let context = Context::new(caller, sessions, !relayed);
         match draft.accept(bytes, &message, context).await {

@@ -77,7 +77,7 @@ impl DraftEndpoint {
         exchange: &DraftExchange,
         caller: Caller,
     ) -> Disposition<'a> {
-        if !exchange.waits_for_task() && !exchange.shows_task() && !exchange.settles_task() {
+        if !exchange.waits_for_task() && !exchange.cancels_task() && !exchange.answers_task() {
             let message = read_message(message);
             return self.server.accept(message, caller.into()).await;
         }
@@ -87,7 +87,7 @@ impl DraftEndpoint {
             match TaskRequest::read(&message) {
                 None => this.server.handle(&message, caller).await,
                 Some(request) if exchange.waits_for_task() => this.wait(&request, caller).await,
-                Some(request) if exchange.shows_task() => this.cancel(&request, caller).await,
+                Some(request) if exchange.cancels_task() => this.cancel(&request, caller).await,
                 Some(request) => this.update(&request, caller).await,
             }
         }))
@@ -193,7 +193,7 @@ impl DraftEndpoint {
     }
 }
 
-/// Whether each accepted form matches the schema of its ask.
+/// Whether the content of each answered form matches the schema of its ask.
 fn all_valid(asks: &Value, answers: &Value) -> bool {
     let answers = answers.as_object().into_iter().flatten();
     let mut forms = answers.filter_map(|(key, answer)| {

@@ -1,7 +1,7 @@
 //! The open connections of a port: limits in total and per address, and idle connections.
 //!
-//! If the port is full, an idle connection of the address with the most connections is closed for a new client, or an HTTP/2
-//! connection most of whose streams are stalled. So one address, or a few, cannot keep others out.
+//! If the port is full, a connection of the address with the most connections is closed for a new client: an idle one, or
+//! else an HTTP/2 connection on which most streams are stalled. So one address, or a few, cannot keep others out.
 
 #[cfg(feature = "http2")]
 use super::http2;

@@ -105,7 +105,7 @@ impl Activity {
         self.running.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether most of the streams in memory are no requests in flight: their requests are incomplete, or their responses unread.
+    /// Whether most of the streams in memory have no request in flight: the request is incomplete, or the response unread.
     pub(super) fn has_mostly_stalled_streams(&self) -> bool {
         let running = self.running.load(Ordering::Relaxed);
         self.streams.load(Ordering::Relaxed) > 2 * running

@@ -63,7 +63,7 @@ pub struct ServerLimits {
     /// balancers need it to notice. While live calls need answers, connections are accepted for longer. Default one second.
     pub drain_grace: Duration,
     /// Time limit for a client to send the next complete request on its connection. A slower connection is closed after
-    /// one to two times this time. Default 60 seconds.
+    /// this time, at the latest after twice this time. Default 60 seconds.
     pub idle_time: Duration,
     /// Number of entries on one page of a list. Default 100.
     pub page_size: usize,

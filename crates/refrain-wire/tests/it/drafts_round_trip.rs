@@ -354,7 +354,7 @@ proptest! {
         let (back, client_side, server_side) = round_trip(draft, &request);
         prop_assert_eq!(&back, &request);
         prop_assert_eq!(client_side.is_silent(), server_side.is_silent());
-        prop_assert_eq!(server_side.shows_task(), request["method"] == "tasks/cancel");
+        prop_assert_eq!(server_side.cancels_task(), request["method"] == "tasks/cancel");
         prop_assert!(!server_side.waits_for_task());
     }
 
