@@ -54,7 +54,7 @@ impl StoreUrl {
     pub(crate) fn check_shared(&self) -> Result<(), AppError> {
         match self.is_memory() {
             true => Err(with_hint(
-                "a worker needs a store that it shares with instances: a memory store belongs to one process",
+                "a memory store belongs to one process: no other process can use it",
                 SHARED_HINT,
             )),
             false => Ok(()),

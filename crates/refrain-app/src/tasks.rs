@@ -110,6 +110,7 @@ pub(crate) fn run<F: Args, C: DeserializeOwned>(
     };
     let url = StoreUrl::or_environment(configured)?;
     let url = url.unwrap_or_else(|| app.default_store.clone());
+    url.check_shared()?;
     runtime()?.block_on(async {
         let store = url.open_existing().await?;
         match &options.command {
@@ -127,10 +128,6 @@ pub(crate) fn run<F: Args, C: DeserializeOwned>(
                     most: limit.saturating_add(1),
                 };
                 print_list(store.list(wanted).await?, limit, *json);
-                if url.is_memory() {
-                    let why = "a memory store belongs to one process";
-                    anstream::eprintln!("note: tasks of a running server are not listed: {why}");
-                }
             }
             TasksCommand::Show { id, json } => {
                 print_task(&find(program, &*store, id).await?, *json);

@@ -265,10 +265,7 @@ impl ClientInner {
         }
         let error = match error {
             ErrorKind::HttpStatus { status, body } => {
-                // The HTTP status says more than an HTML page.
-                let is_html = body.trim_start().starts_with('<');
-                let quote_max = if is_html { 0 } else { QUOTE_MAX };
-                let reason: String = body.chars().take(quote_max).collect();
+                let reason: String = body.chars().take(QUOTE_MAX).collect();
                 self.not_mcp(format!("HTTP status {status}{}", after_colon(&reason)))
             }
             error => error,

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 #[derive(Args)]
 #[command(
+    override_usage = "refrain task <show|watch|cancel> [OPTIONS] URL ID",
     after_help = "A server does not list its tasks. Operators list, show, cancel and requeue the tasks in a store with \
                         `refrain store tasks`."
 )]

@@ -48,7 +48,7 @@ async fn worker_without_a_shared_store_is_rejected() {
         Serve::worker().env("REFRAIN_STORE", "memory:"),
         Serve::worker().config(&config),
     ] {
-        let expected = "error: a worker needs a store that it shares with instances: a memory store belongs to one process\n\
+        let expected = "error: a memory store belongs to one process: no other process can use it\n\
                         hint: pass the store that the instances use: --store URL, --config FILE or $REFRAIN_STORE\n";
         assert_eq!(worker.fails().await, expected);
     }

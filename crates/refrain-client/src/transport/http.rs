@@ -389,7 +389,11 @@ fn retry_after(response: &Response<ResponseBody>) -> Option<Duration> {
     wait.to_str().ok()?.parse().ok().map(Duration::from_secs)
 }
 
-fn status_error(status: StatusCode, body: String) -> ErrorKind {
+/// The error for a status. The text of an HTML page says less than the status, and is left out.
+fn status_error(status: StatusCode, mut body: String) -> ErrorKind {
     let status = status.as_u16();
+    if body.trim_start().starts_with('<') {
+        body.clear();
+    }
     ErrorKind::HttpStatus { status, body }
 }

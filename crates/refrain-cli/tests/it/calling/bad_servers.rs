@@ -90,11 +90,16 @@ async fn server_that_does_not_speak_mcp_is_reported() {
         ],
     );
 
-    let hostile = "<title>\u{1b}[2J\u{1b}]0;owned\u{7}</title>";
+    // The text of an HTML page is left out.
+    let server = FakeServer::start_raw(|_| Respond::Raw(501, "text/html", "<html>No".into())).await;
+    let output = run(["tools", &server.url()]).await;
+    assert_says(&output, 4, &["responded with HTTP status 501\nhint: "]);
+
+    let hostile = "down\u{1b}[2J\u{1b}]0;owned\u{7}";
     let server =
         FakeServer::start_raw(move |_| Respond::Raw(500, "text/html", hostile.into())).await;
     let output = run(["tools", &server.url()]).await;
-    assert_says(&output, 4, &["500"]);
+    assert_says(&output, 4, &["500: down"]);
     assert!(!output.err.contains('\u{1b}'), "{output:?}");
 }
 
