@@ -76,11 +76,12 @@ impl Tool {
         &self.info
     }
 
-    /// Lists the tool with all members that another server sent, known or not, under the name of this tool. Tools for
-    /// proxies use this. Methods that set single members change the entry when they are called afterwards.
+    /// Sets the entry in `tools/list` to `entry`, which another server sent. A proxy uses this for its tools. All members
+    /// are kept, also those that Refrain does not know, except the name. Methods that set single members change the entry
+    /// if they are called afterwards.
     ///
-    /// The schemas of the other server are listed but not applied: it checks its arguments itself, and results pass
-    /// unchecked. [`input_schema`](Self::input_schema) and [`output_schema`](Self::output_schema) set schemas that are
+    /// The schemas of the other server are listed but not applied: the other server checks arguments itself, and its results
+    /// are not checked. [`input_schema`](Self::input_schema) and [`output_schema`](Self::output_schema) set schemas that are
     /// applied. Headers for arguments (`x-mcp-header`) are checked, because clients send them to this server. The other
     /// server's `execution.taskSupport` is left out, because this server decides about tasks.
     ///
