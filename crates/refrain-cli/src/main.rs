@@ -23,6 +23,7 @@ pub(crate) use refrain_app::{AppError, print_error, runtime};
 /// A runtime for MCP calls that take more than one round trip.
 #[derive(Parser)]
 #[command(name = "refrain", version, propagate_version = true)]
+#[command(mut_subcommands(name_demo_tools))]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -42,6 +43,17 @@ enum Command {
     Demo(demo::DemoOptions),
     #[command(flatten)]
     Client(client::ClientCommand),
+}
+
+/// Says in the help that this program's `serve` and `worker` have the demo tools.
+fn name_demo_tools(command: clap::Command) -> clap::Command {
+    match command.get_name() {
+        "serve" => {
+            command.about("Serve the demo tools over HTTP, or over standard input and output")
+        }
+        "worker" => command.about("Run tasks of the demo tools without serving clients"),
+        _ => command,
+    }
 }
 
 #[derive(Args)]

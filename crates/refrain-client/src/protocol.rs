@@ -213,7 +213,10 @@ impl ClientInner {
         };
         let mut restarts = self.connection.restarts.lock().await;
         if link.has_exited() {
-            limited_event!(WARN, "connection to the server lost; opening it again");
+            limited_event!(
+                WARN,
+                "server process exited or event stream ended; reconnecting"
+            );
             link.restart().await?;
             *restarts += 1;
         }

@@ -20,7 +20,7 @@ pub enum PromptCall {}
 #[derive(Debug)]
 pub enum ReadCall {}
 
-/// Properties of the request that a reply is for.
+/// Properties of the request to which a value is the reply.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyTo {
     /// The URI being read; empty for tools and prompts.
@@ -39,7 +39,7 @@ pub struct ReplyTo {
     note = "a resource may return String, &str, Json<T>, ResourceContents, Vec<ResourceContents>, ReadResult, RawResult, Incomplete or Reply<..>"
 )]
 pub trait IntoReply<K> {
-    /// Converts the value into the flow's outcome.
+    /// Converts the value into the outcome of the handler.
     fn into_reply(self, to: &ReplyTo) -> Result<Outcome>;
 
     /// The JSON schema of the structured result, if any.
@@ -53,9 +53,9 @@ pub trait IntoReply<K> {
 pub struct Json<T>(pub T);
 
 /// A result from another server, as a JSON object. All members, known or not, are sent unchanged, except those that this
-/// server sets itself: `resultType`, `inputRequests`, `requestState`, and the server's name in `_meta`. The result of a
-/// resource without `ttlMs` and `cacheScope` gets those of the registered resource. Legacy clients get only the members that
-/// their revision defines.
+/// server sets itself: `resultType`, `inputRequests`, `requestState`, and the server's name in `_meta`. If the result of
+/// a resource lacks `ttlMs` or `cacheScope`, the value of the registered resource is added. Legacy clients get only the
+/// members that their revision defines.
 ///
 /// ```
 /// use refrain::prelude::*;
@@ -71,12 +71,13 @@ pub struct Json<T>(pub T);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawResult(pub Map<String, Value>);
 
-/// The return value of a handler that reads answers and keeps state explicitly.
+/// The return value of a handler in the explicit style: it reads the answers that have arrived, and returns the missing
+/// asks instead of awaiting them.
 #[derive(Debug)]
 pub enum Reply<R> {
     /// The result of the call.
     Complete(R),
-    /// Asks to answer before the call can complete.
+    /// Questions that the client must answer before the call can complete.
     Incomplete(Incomplete),
 }
 

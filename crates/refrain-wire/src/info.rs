@@ -283,10 +283,10 @@ struct TaskCalls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListCapability {
-    /// It notifies of changes of the list.
+    /// It sends a notification when the list changes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub list_changed: bool,
-    /// It notifies of changes of single entries.
+    /// Clients can subscribe to changes of single entries.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub subscribe: bool,
 }

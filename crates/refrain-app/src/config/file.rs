@@ -61,7 +61,7 @@ impl<C: DeserializeOwned> UncheckedConfig<C> {
                 // Each line of such a file would be an error.
                 parsed.errors.truncate(1);
                 for error in &mut parsed.errors {
-                    error.message = format!("not a configuration file: {}", error.message);
+                    error.message = format!("not a configuration file in TOML: {}", error.message);
                 }
             }
             return parsed;

@@ -183,7 +183,7 @@ fn invalid_settings_are_rejected() {
         ("listen = \"::1\"", "1:10: listen has no port"),
         (
             "listen = \"127.0.0.1:80800\"",
-            "1:10: listen has the port 80800: the largest port is 65535",
+            "1:10: listen must have a port up to 65535, not 80800",
         ),
         (
             "listen = \"localhost:80\"",

@@ -153,7 +153,7 @@ impl ServerConnection {
     pub(super) async fn make(self, call: CallSpec) -> Result<Code, CommandError> {
         let pending = self.client.prepare(call);
         if let Some(saved) = &self.saved {
-            saved.begin(&pending)?;
+            saved.create(&pending)?;
         }
         self.finish(pending).await
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use url::Url;
 
 pub(super) const TOKEN: &str = "REFRAIN_TOKEN";
+
 /// Environment variables with secrets, which commands started by this program do not get.
 pub(crate) fn secrets() -> impl Iterator<Item = &'static str> {
     let own = [TOKEN, refrain_app::KEYS, refrain_app::STORE];
@@ -41,8 +42,8 @@ pub(super) struct ConnectOptions {
     /// Whether the address comes from a saved call. The file may name any server, so $REFRAIN_TOKEN is not sent there.
     #[arg(skip)]
     pub(super) is_saved_address: bool,
-    /// Print every message to standard error. Long texts and values nested deeper than DEPTH are shortened. Without DEPTH,
-    /// 5. `_meta` is printed in full only with a DEPTH of 6 or more.
+    /// Print every message to standard error. Long texts and values nested deeper than DEPTH are shortened. The default
+    /// DEPTH is 5. `_meta` is printed in full only with a DEPTH of 6 or more.
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
     pub(super) trace: Option<usize>,
     /// The time limit for the whole command in seconds, including the time for answers [default: 3600].
@@ -59,7 +60,7 @@ pub(super) enum ServerTarget {
     Command(Vec<OsString>),
 }
 
-/// Where the access token of a command comes from.
+/// The origin of a command's access token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BearerSource {
     File(PathBuf),
@@ -76,7 +77,7 @@ impl fmt::Display for BearerSource {
 }
 
 impl ConnectOptions {
-    /// The server. Without `--stdio`, the first of the words is its URL.
+    /// The server. Without `--stdio`, the first positional argument (`words`) is its URL.
     pub(super) fn target(
         &self,
         words: &mut impl Iterator<Item = String>,
@@ -130,7 +131,7 @@ pub(super) struct AnswerOptions {
     /// KEY#2.
     #[arg(long, value_name = "KEY=JSON")]
     answer: Vec<String>,
-    /// A file with a JSON object that has an answer for each key.
+    /// A file with answers: a JSON object whose keys are those of the asks.
     #[arg(long, value_name = "FILE")]
     answers: Option<PathBuf>,
     /// A shell command that answers sampling requests: it reads the request as JSON, and writes a text or a
@@ -184,7 +185,7 @@ fn read_root(path: &Path) -> Result<Root, CommandError> {
     })
 }
 
-/// A flag that takes one of these names.
+/// A parser for a flag whose value is one of these names.
 pub(super) fn one_of<T: Copy + Send + Sync + 'static>(
     all: impl IntoIterator<Item = (&'static str, T)>,
 ) -> impl TypedValueParser<Value = T> {

@@ -23,7 +23,7 @@ pub(super) struct SavedCall {
 }
 
 impl SavedCall {
-    /// A file for a new call. It must not exist, because it might contain another call.
+    /// A file for a new call, which [`create`](Self::create) writes. Fails if the file exists: it might contain another call.
     pub(super) fn new(file: &Path) -> Result<Self, CommandError> {
         match file.try_exists() {
             Ok(false) => Ok(Self {
@@ -43,13 +43,13 @@ impl SavedCall {
         let unreadable = |error: std::io::Error| {
             CommandError::usage(format!("cannot read saved call {name}: {error}"))
         };
-        let is_in_use = || {
+        let in_use_error = || {
             CommandError::usage(format!("another command is continuing the call in {name}"))
                 .hint("wait until it has ended, and try again")
         };
         let locked = File::open(file).map_err(unreadable)?;
         locked.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => is_in_use(),
+            TryLockError::WouldBlock => in_use_error(),
             TryLockError::Error(error) => {
                 CommandError::usage(format!("cannot lock saved call {name}: {error}"))
             }
@@ -58,7 +58,7 @@ impl SavedCall {
         let opened = locked.metadata().map_err(unreadable)?;
         let current = std::fs::metadata(file).map_err(unreadable)?;
         if (opened.dev(), opened.ino()) != (current.dev(), current.ino()) {
-            return Err(is_in_use());
+            return Err(in_use_error());
         }
         let size = opened.len();
         if size > FILE_MAX {
@@ -67,7 +67,7 @@ impl SavedCall {
         }
         let text = read_to_string(&locked).map_err(unreadable)?;
         let pending = serde_json::from_str(&text).map_err(|error| {
-            let message = match is_other_file(&text) {
+            let message = match is_unrelated(&text) {
                 true => format!("{name} is not a saved call"),
                 false => format!("invalid saved call {name}: {error}"),
             };
@@ -84,7 +84,8 @@ impl SavedCall {
         &self.file
     }
 
-    pub(super) fn begin(&self, pending: &PendingCall) -> Result<(), CommandError> {
+    /// Writes the call to a new file.
+    pub(super) fn create(&self, pending: &PendingCall) -> Result<(), CommandError> {
         self.keep_locked(secret_file::create(&self.file, &serialize(pending)?))
     }
 
@@ -105,7 +106,7 @@ impl SavedCall {
         Ok(())
     }
 
-    /// Removes the file: the call is done.
+    /// Removes the file of a completed call.
     pub(super) fn remove(&self) -> Result<(), CommandError> {
         match std::fs::remove_file(&self.file) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(CommandError::usage(format!(
@@ -124,8 +125,9 @@ fn serialize(pending: &PendingCall) -> Result<Vec<u8>, CommandError> {
     Ok(bytes)
 }
 
-/// Whether the text is not even a damaged saved call: no JSON object, or one without the member `format`.
-fn is_other_file(text: &str) -> bool {
+/// Whether the text was never a saved call, as opposed to a damaged one: it is not a JSON object with the member `format`,
+/// nor malformed JSON that begins like an object.
+fn is_unrelated(text: &str) -> bool {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => value.get("format").is_none(),
         Err(_) => !text.trim_start().starts_with('{'),

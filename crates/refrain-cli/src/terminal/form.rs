@@ -14,12 +14,13 @@ const LEFT_OUT: &str = "(left out)";
 const NONE: &str = "(none)";
 const EMPTY: &str = "(empty)";
 
-/// What the user types for an empty text, because the enter key alone may be an accident.
+/// The input that stands for an empty text. The enter key alone does not, because it may be an accident.
 const TYPED_EMPTY: &str = "\"\"";
 
 const MAX_LABEL: usize = 30;
 
-/// Asks for all fields of a form. A field with a default is null if the user left it out.
+/// Asks for all fields of a form. A field that the user leaves out is null in the result if it has a default; otherwise it
+/// is missing.
 pub(super) fn ask(
     console: &mut dyn Console,
     ask: &FormAsk,
@@ -29,7 +30,7 @@ pub(super) fn ask(
     ask_fields(console, &(&ask.asker).into(), &ask.form)
 }
 
-/// Asks for all fields, and whether to send them.
+/// Asks for all fields, and reviews them until the user sends them.
 pub(super) fn ask_fields(
     console: &mut dyn Console,
     source: &PromptSource,
@@ -40,7 +41,7 @@ pub(super) fn ask_fields(
     for field in fields {
         let start = field.default_json().unwrap_or_default();
         let value = ask_field(console, source, field, &start)?;
-        // A single field is shown in the review.
+        // With a single field, the review that follows shows the same.
         if fields.len() > 1 {
             let (style, text) = display(field, &value);
             let label = truncate(&one_line(field.label()), MAX_LABEL);
@@ -56,7 +57,7 @@ pub(super) fn ask_fields(
         .collect())
 }
 
-/// Shows all fields. Returns true to send them.
+/// Shows all fields, and asks whether to send them or to change one. Returns true to send them.
 fn review(
     console: &mut dyn Console,
     source: &PromptSource,
@@ -87,16 +88,16 @@ fn review(
     if decide(console, source.clone(), "Send it?", choices, start)? == 0 {
         return Ok(true);
     }
-    let which = prompt(source.clone(), "Change which field?", "");
+    let field_prompt = prompt(source.clone(), "Change which field?", "");
     let at = match fields {
         [_] => 0,
-        _ => console.choose(&which, &labels, Some(0))?,
+        _ => console.choose(&field_prompt, &labels, Some(0))?,
     };
     values[at] = ask_field(console, source, &fields[at], &values[at])?;
     Ok(false)
 }
 
-/// Asks for one field. Null means that it is left out.
+/// Asks for one field, with `start` preset. Null means that the field is left out.
 fn ask_field(
     console: &mut dyn Console,
     source: &PromptSource,
@@ -116,7 +117,7 @@ fn ask_field(
                 start => start.unwrap_or_default(),
             };
             let read = |text: &str| match text {
-                // The limits of the field explain more, if it has any.
+                // An error of the field's own limits says more than `EmptyText`.
                 "" => Err(field
                     .check(&"".into())
                     .map_or_else(Into::into, |()| InvalidInput::EmptyText)),
@@ -136,7 +137,7 @@ fn ask_field(
         FieldKind::Boolean { .. } => {
             let choices = [(true, "Yes"), (false, "No")];
             let choices = choices.map(|(value, label)| (Value::from(value), label.to_owned()));
-            // A stray key must not agree to anything.
+            // No is preselected, so that a stray key cannot agree.
             let start = if start.is_null() {
                 &choices[1].0
             } else {
@@ -167,7 +168,7 @@ fn ask_text(
     };
     let validate = |text: &str| Ok(field.check(&value(text)?)?);
     let text = console.read_text(prompt, start, &validate)?;
-    // Validation has parsed it already.
+    // Cannot fail: `validate` has accepted the text.
     Ok(value(&text).unwrap_or_default())
 }
 
@@ -226,7 +227,7 @@ fn parse_number(text: &str, is_integer: bool) -> Result<Value, InvalidInput> {
     Ok(number.into())
 }
 
-/// A choice's title, and its value if it differs.
+/// A choice's title, and its value if that differs.
 fn label(choice: &Choice) -> String {
     let (title, value) = (one_line(choice.label()), one_line(choice.value()));
     if title == value {

@@ -88,16 +88,16 @@ async fn file_that_is_not_a_configuration_is_not_quoted() {
         (without_comment, " is a key file, not a configuration file"),
         (
             ring.replace("minting", "mnting"),
-            ":2:10: not a configuration file: key with no value",
+            ":2:10: not a configuration file in TOML: key with no value",
         ),
         (
             format!("ada {secret} tools\n"),
-            ":1:5: not a configuration file: key with no value",
+            ":1:5: not a configuration file in TOML: key with no value",
         ),
         (
             // A secret that starts with a digit would be taken for a number.
             format!("API_TOKEN=x{secret}\n"),
-            ":1:11: not a configuration file: string values must be quoted",
+            ":1:11: not a configuration file in TOML: string values must be quoted",
         ),
         (
             format!("API_TOKEN = \"{secret}\"\n"),

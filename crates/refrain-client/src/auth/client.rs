@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use std::str::FromStr;
 use url::Url;
 
+/// The lifetime of a signed client assertion.
 const ASSERTION_SECONDS: u64 = 60;
 
 /// A client that is already registered with an authorization server.
@@ -64,8 +65,8 @@ impl RegisteredClient {
         self.secret.is_some() || self.key.is_some()
     }
 
-    /// The identity at an authorization server, whose metadata lists how it accepts a secret.
-    pub(super) fn client_id(&self, metadata: Option<&IssuerMetadata>) -> ClientId {
+    /// The identity at the authorization server with this metadata, which lists the supported ways to send a secret.
+    pub(super) fn identity(&self, metadata: Option<&IssuerMetadata>) -> ClientIdentity {
         let auth = match (&self.key, &self.secret) {
             (Some(_), _) => ClientAuth::Key,
             (None, Some(_)) => metadata.map_or(ClientAuth::Basic, |metadata| {
@@ -73,7 +74,7 @@ impl RegisteredClient {
             }),
             (None, None) => ClientAuth::None,
         };
-        ClientId {
+        ClientIdentity {
             id: self.id.clone(),
             secret: self.secret.clone(),
             auth,
@@ -82,8 +83,9 @@ impl RegisteredClient {
     }
 }
 
+/// The client as an authorization server knows it.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct ClientId {
+pub(super) struct ClientIdentity {
     pub(super) id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) secret: Option<ClientSecret>,
@@ -106,7 +108,8 @@ pub(super) enum ClientAuth {
 }
 
 impl ClientAuth {
-    /// How to send a secret: as registered, else by the first of these methods that the authorization server lists.
+    /// How to send a secret: as registered; otherwise by the first of `client_secret_basic`, `client_secret_post` and `none`
+    /// that the authorization server lists.
     fn for_secret(metadata: &IssuerMetadata, registered: Option<&str>) -> Self {
         let methods = [
             ("client_secret_basic", Self::Basic),
@@ -142,12 +145,14 @@ impl SigningKey {
             source,
         })?;
         let key = Self { key, algorithm };
+        // Only signing shows whether the key fits the algorithm.
         match key.assertion("", "") {
             Ok(_) => Ok(key),
             Err(_) => Err(SetupError::KeyMismatch(name.to_owned())),
         }
     }
 
+    /// A signed JWT that authenticates the client.
     pub(super) fn assertion(&self, client: &str, issuer: &str) -> AuthResult<String> {
         let now = now();
         let claims = json!({
@@ -169,7 +174,7 @@ impl ServerAuth {
         issuer: &IssuerMetadata,
         redirect_uri: &Url,
         dpop: bool,
-    ) -> AuthResult<ClientId> {
+    ) -> AuthResult<ClientIdentity> {
         #[derive(Deserialize)]
         struct RegistrationResponse {
             client_id: String,
@@ -189,7 +194,7 @@ impl ServerAuth {
         {
             let method = registered.token_endpoint_auth_method.as_deref();
             let secret = registered.client_secret;
-            return Ok(ClientId {
+            return Ok(ClientIdentity {
                 id: registered.client_id,
                 auth: match &secret {
                     Some(_) => ClientAuth::for_secret(issuer, method),

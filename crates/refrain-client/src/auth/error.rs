@@ -23,7 +23,9 @@ pub enum AuthError {
     #[error("the server rejected the access token{}", after_colon(.0.as_deref().unwrap_or_default()))]
     TokenRejected(Option<String>),
     /// The access token is not a valid header value.
-    #[error("invalid access token: expected only visible ASCII characters")]
+    #[error(
+        "invalid access token: expected at least one character, and only visible ASCII characters"
+    )]
     InvalidToken,
     /// The setup of [`OAuth`](crate::OAuth) is invalid.
     #[error("invalid OAuth setup: {0}")]
@@ -56,8 +58,8 @@ pub enum AuthError {
     },
     /// The server does not name an authorization server.
     #[error(
-        "the server requires authorization, but neither its response nor {0} names an authorization server; \
-         its operator must serve protected resource metadata (RFC 9728), or give you an access token if it does not use OAuth"
+        "the server requires authorization, but does not name an authorization server in its response or in {0}; \
+         ask its operator to serve protected resource metadata (RFC 9728), or for an access token if it does not use OAuth"
     )]
     NoResourceMetadata(String),
     /// The protected resource metadata is for another server.

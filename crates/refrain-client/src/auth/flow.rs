@@ -1,7 +1,7 @@
 //! The OAuth flows: each gets tokens from an authorization server, and returns them as a [`Grant`].
 
 use super::challenge::AuthChallenge;
-use super::client::{ClientAuth, ClientId, RegisteredClient};
+use super::client::{ClientAuth, ClientIdentity, RegisteredClient};
 use super::dpop::{self, DpopKey};
 use super::error::{AuthError, AuthResult, sanitize};
 use super::grant::{Grant, GrantScopes};
@@ -68,7 +68,7 @@ impl ServerAuth {
         let request = GrantRequest {
             server: self,
             issuer: &issuer,
-            client: self.client_id(prior, &issuer, key.is_some()).await?,
+            client: self.identity(prior, &issuer, key.is_some()).await?,
             key,
             scopes: self.scopes(challenge, prior, &resource, &issuer),
             resource: resource.resource,
@@ -140,19 +140,19 @@ impl ServerAuth {
     }
 
     /// The client identity: configured, from a metadata document, or by registration.
-    async fn client_id(
+    async fn identity(
         &self,
         prior: Option<&Grant>,
         issuer: &IssuerMetadata,
         dpop: bool,
-    ) -> AuthResult<ClientId> {
+    ) -> AuthResult<ClientIdentity> {
         if let Some(client) = &self.setup.client {
-            return Ok(client.client_id(Some(issuer)));
+            return Ok(client.identity(Some(issuer)));
         }
         if let Some(url) = &self.setup.metadata_url
             && issuer.client_id_metadata_document_supported
         {
-            return Ok(ClientId {
+            return Ok(ClientIdentity {
                 id: url.to_string(),
                 secret: None,
                 auth: ClientAuth::None,
@@ -205,7 +205,7 @@ struct GrantRequest<'a> {
     server: &'a ServerAuth,
     issuer: &'a IssuerMetadata,
     resource: String,
-    client: ClientId,
+    client: ClientIdentity,
     key: Option<DpopKey>,
     scopes: GrantScopes,
 }
@@ -273,7 +273,7 @@ impl GrantRequest<'_> {
         let endpoint = TokenEndpoint {
             url: provider.token_endpoint.clone(),
             issuer: provider.token_endpoint.as_str(),
-            client: &provider.client.client_id(None),
+            client: &provider.client.identity(None),
             client_key: provider.client.key.as_ref(),
             dpop: None,
             ..self.endpoint()?

@@ -1,7 +1,7 @@
 //! Grants of authorization servers, and the host's storage for them.
 
 use super::authorization;
-use super::client::ClientId;
+use super::client::ClientIdentity;
 use super::dpop::{DpopKey, Nonces, PROOF};
 use super::error::AuthResult;
 use super::tokens::now;
@@ -26,7 +26,7 @@ const REFRESH_SECONDS: u64 = 30;
 pub struct Grant {
     pub(super) issuer: String,
     pub(super) resource: String,
-    pub(super) client: ClientId,
+    pub(super) client: ClientIdentity,
     pub(super) access_token: AccessToken,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) refresh_token: Option<RefreshToken>,

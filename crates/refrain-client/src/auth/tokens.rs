@@ -2,7 +2,7 @@
 //!
 //! Each request names the resource and authenticates the client. A request for a DPoP-bound token contains a proof.
 
-use super::client::{ClientAuth, ClientId, SigningKey};
+use super::client::{ClientAuth, ClientIdentity, SigningKey};
 use super::dpop::{DpopKey, Nonces, PROOF};
 use super::error::{AuthError, AuthResult, OAuthFailure, ResponseError};
 use super::grant::GrantScopes;
@@ -31,7 +31,7 @@ pub(super) struct TokenEndpoint<'a> {
     pub(super) url: Url,
     pub(super) issuer: &'a str,
     pub(super) resource: &'a str,
-    pub(super) client: &'a ClientId,
+    pub(super) client: &'a ClientIdentity,
     pub(super) client_key: Option<&'a SigningKey>,
     pub(super) dpop: Option<&'a DpopKey>,
     pub(super) nonces: &'a Nonces,
@@ -112,7 +112,7 @@ impl TokenEndpoint<'_> {
         if let Some(scopes) = scopes.filter(|scopes| !scopes.is_empty()) {
             body.append_pair("scope", &scopes.to_string());
         }
-        let ClientId { id, secret, .. } = self.client;
+        let ClientIdentity { id, secret, .. } = self.client;
         match (self.client.auth, secret, self.client_key) {
             (ClientAuth::Basic, Some(secret), _) => {
                 let encode = |text: &str| -> String {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 #[derive(Clone, Default)]
 pub(crate) struct AccessRules {
     scopes: Vec<String>,
+    /// Pairs of a broad scope and the narrow scopes that it includes.
     implied: Vec<(String, Vec<String>)>,
     pub(crate) metadata: Option<ResourceMetadata>,
 }
@@ -20,20 +21,21 @@ pub(crate) struct AccessRules {
 pub(crate) struct Auth {
     authenticator: Option<Arc<dyn Authenticator>>,
     scopes: Vec<String>,
-    /// For each scope, the scopes that imply it.
+    /// For each scope, itself and the scopes that imply it.
     broader: HashMap<String, Vec<String>>,
-    /// `scopes`, separated by spaces.
-    pub(crate) challenge: String,
+    /// The value of `scope` in challenges (`WWW-Authenticate`): `scopes`, separated by spaces.
+    pub(crate) challenge_scope: String,
     pub(crate) metadata: Option<Arc<PublishedMetadata>>,
     pub(crate) requires_dpop: bool,
 }
 
-/// The caller lacks one of these scopes, separated by spaces.
+/// The scopes that a request requires, separated by spaces. The caller lacks at least one of them.
 #[derive(Debug)]
 pub(crate) struct MissingScopes(pub(crate) String);
 
 impl ServerBuilder {
-    /// Requires these scopes for every request, including lists. Every challenge names them.
+    /// Requires these scopes for every request, including lists. Every challenge (`WWW-Authenticate`)
+    /// names them.
     pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
         self.access
             .scopes
@@ -90,7 +92,7 @@ impl AccessRules {
         let metadata = self.metadata.map(publish).transpose()?;
         Ok(Auth {
             authenticator,
-            challenge: join_distinct(&self.scopes, &[]),
+            challenge_scope: join_distinct(&self.scopes, &[]),
             broader: broader(&self.implied),
             scopes: self.scopes,
             metadata,
@@ -112,7 +114,7 @@ impl Auth {
         }
     }
 
-    /// Checks that the caller has these scopes and those that every request requires.
+    /// Checks that the caller has the scopes `needed`, and those that every request requires.
     pub(crate) fn allow(&self, caller: &Caller, needed: &[String]) -> Result<(), MissingScopes> {
         let mut all = self.scopes.iter().chain(needed);
         if all.all(|scope| self.grants(&caller.scopes, scope)) {
@@ -136,7 +138,7 @@ impl From<MissingScopes> for RpcError {
     }
 }
 
-/// For each scope, the scopes that imply it, directly or indirectly.
+/// For each scope that another one implies: itself, and the scopes that imply it directly or indirectly.
 fn broader(implied: &[(String, Vec<String>)]) -> HashMap<String, Vec<String>> {
     let mut all = HashMap::new();
     for scope in implied.iter().flat_map(|(_, narrow)| narrow) {
@@ -180,7 +182,7 @@ pub(crate) fn check_scopes<'a>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
     /// The scope is empty, or contains characters that RFC 6749 does not allow.
-    #[error("expected printable ASCII characters without spaces, \" and \\")]
+    #[error("expected printable ASCII characters other than space, `\"` and `\\`")]
     Characters,
     /// `offline_access` concerns only the client and its authorization server.
     #[error(

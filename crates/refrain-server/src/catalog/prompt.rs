@@ -43,8 +43,8 @@ impl Prompt {
         &self.info
     }
 
-    /// Replaces the list entry with the entry of another server's prompt, including members that Refrain does not know. Only
-    /// the name stays that of this prompt; see [`Tool::listing`](crate::Tool::listing).
+    /// Sets the entry in `prompts/list` to `entry`, which another server sent. All its members are kept, also those that
+    /// Refrain does not know, except the name; see [`Tool::listing`](crate::Tool::listing).
     pub fn listing(mut self, entry: &AsSent<PromptInfo>) -> Self {
         let name = self.info.name.clone();
         self.info = Listed::as_sent(entry, &["name"], |info| info.name = name);

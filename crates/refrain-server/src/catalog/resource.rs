@@ -47,8 +47,8 @@ impl Resource {
         self
     }
 
-    /// Replaces the list entry with the entry of another server's resource, including members that Refrain does not know. Only
-    /// the URI and the name stay those of this resource; see [`Tool::listing`](crate::Tool::listing).
+    /// Sets the entry in `resources/list` to `entry`, which another server sent. All its members are kept, also those that
+    /// Refrain does not know, except the URI and the name; see [`Tool::listing`](crate::Tool::listing).
     pub fn listing(mut self, entry: &AsSent<ResourceInfo>) -> Self {
         let (uri, name) = (self.info.uri.clone(), self.info.name.clone());
         self.info = Listed::as_sent(entry, &["uri", "name"], |info| {
@@ -100,17 +100,17 @@ impl ResourceTemplate {
     /// | `{var}` | characters other than `/?#`, at least one | the text |
     /// | `{a,b}` | values separated by commas | one value each, from the left |
     /// | `{+path}` | any characters, at least one | the text |
-    /// | `{#part}` `{.type}` `{/name}` | the sign and a value, or nothing | the text, if present |
+    /// | `{#part}` `{.type}` `{/name}` | the operator (`#`, `.` or `/`) and a value, or nothing | the text, if present |
     /// | `{;x,y}` `{?x,y}` `{&x,y}` | `name=value` pairs with these names, in any order, or nothing | the values present |
     /// | `{name:3}` | a value of at most three characters | the text |
-    /// | `{list*}` | any number of values, separated by the operator's sign | a list, possibly empty |
+    /// | `{list*}` | any number of values, with the separator of the operator (a comma without one) | a list, possibly empty |
     ///
-    /// - Values are percent-decoded. A value that is not UTF-8 does not match. A decoded value may contain `/` or be
-    ///   `..`. `+` is not decoded to a space.
+    /// - Values are percent-decoded. A value that is not UTF-8 does not match. A decoded value may contain `/`, and
+    ///   may be `..`. `+` is not decoded to a space.
     /// - A field may be a string, a number or a boolean; for a variable with `*`, a list of these. Optional variables need
     ///   an `Option` or `#[serde(default)]`.
-    /// - Literal text matches with and without percent-encoding, except for reserved characters such as `/`. A URI with an
-    ///   unknown pair, or with a repeated pair without `*`, does not match.
+    /// - Literal text matches with and without percent-encoding, except for reserved characters such as `/`. A URI with a
+    ///   `name=value` pair of an unknown name does not match, nor one that repeats a name, unless its variable has `*`.
     /// - If a URI is ambiguous, earlier variables match as little as possible. A variable that occurs twice must have the
     ///   same value.
     /// - A registered resource takes precedence over templates. Among matching templates, the one with the most literal
@@ -137,8 +137,9 @@ impl ResourceTemplate {
         }
     }
 
-    /// Replaces the list entry with the entry of another server's template, including members that Refrain does not know. Only
-    /// the URI template and the name stay those of this template; see [`Tool::listing`](crate::Tool::listing).
+    /// Sets the entry in `resources/templates/list` to `entry`, which another server sent. All its members are kept, also
+    /// those that Refrain does not know, except the URI template and the name; see
+    /// [`Tool::listing`](crate::Tool::listing).
     pub fn listing(mut self, entry: &AsSent<ResourceTemplateInfo>) -> Self {
         let (uri, name) = (self.info.uri_template.clone(), self.info.name.clone());
         self.info = Listed::as_sent(entry, &["uriTemplate", "name"], |info| {

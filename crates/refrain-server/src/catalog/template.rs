@@ -147,7 +147,7 @@ fn character(expression: &Expression) -> String {
     format!("(?:[^%{excluded}]|%[0-9A-F]{{2}})")
 }
 
-/// The regex for values in order. Values after the first are optional; so is the first, if a sign precedes it.
+/// The regex for values in order. Values after the first are optional; so is the first, if the operator puts a sign before it.
 fn values(expression: &Expression) -> String {
     let character = character(expression);
     let first = regex::escape(expression.operator.first);

@@ -76,13 +76,13 @@ impl Tool {
         &self.info
     }
 
-    /// Replaces the list entry with the entry of another server's tool, for a tool that proxies it. All members are listed as
-    /// they were sent, including those that Refrain does not know. Only the name stays that of this tool. Builder methods
-    /// that are called afterwards change single members.
+    /// Sets the entry in `tools/list` to `entry`, which another server sent. A proxy uses this for its tools. All members
+    /// are kept, also those that Refrain does not know, except the name. Methods that set single members change the entry
+    /// if they are called afterwards.
     ///
-    /// The other server's schemas are listed but not applied: the other server checks the arguments, and results are not
-    /// checked. A schema that is set afterwards, with [`input_schema`](Self::input_schema) or
-    /// [`output_schema`](Self::output_schema), is applied. Headers for arguments (`x-mcp-header`) are checked, because clients send them to this server. The other
+    /// The schemas of the other server are listed but not applied: the other server checks arguments itself, and its results
+    /// are not checked. [`input_schema`](Self::input_schema) and [`output_schema`](Self::output_schema) set schemas that are
+    /// applied. Headers for arguments (`x-mcp-header`) are checked, because clients send them to this server. The other
     /// server's `execution.taskSupport` is left out, because this server decides about tasks.
     ///
     /// ```

@@ -87,7 +87,7 @@ impl HttpService {
             let challenge = Challenge {
                 is_dpop: is_proof || auth.requires_dpop,
                 error,
-                scope: &auth.challenge,
+                scope: &auth.challenge_scope,
                 metadata: self.metadata_url(),
                 description: error.map(|_| reason.as_str()),
             };

@@ -128,7 +128,7 @@ pub(super) enum HostError {
     Origin(String),
 }
 
-/// The headers that the endpoint reads, collected in one pass: that costs less than a lookup for each.
+/// The headers that the endpoint reads, collected in one pass, which is faster than a lookup for each.
 #[derive(Debug)]
 pub(crate) struct Headers<'a> {
     all: &'a HeaderMap,
@@ -160,7 +160,7 @@ impl ContentEncoding {
     };
 }
 
-/// A header with its last value. Most must not be repeated.
+/// The last value of a header, and whether the header is repeated. Most headers must not be.
 #[derive(Debug, Default)]
 struct SingleHeader<'a> {
     value: Option<&'a HeaderValue>,
@@ -278,7 +278,7 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// Checks that a header equals a field of the body. `can_be_encoded`: the header may be in base64.
+/// Checks that a header equals a field of the body. With `can_be_encoded`, the header may be encoded (`=?base64?…?=`).
 fn check_equal(
     header: &SingleHeader<'_>,
     name: &str,

@@ -115,7 +115,7 @@ pub(crate) enum LimitReached {
         resource: &'static str,
     },
     #[error(
-        "this caller has {in_use} {resource} on this instance, and may not take more of the free ones; try again later"
+        "this caller already has {in_use} {resource} on this instance: the remaining ones are reserved for other callers; try again later"
     )]
     Share {
         in_use: usize,
@@ -502,7 +502,7 @@ mod tests {
         let reached = limiter.acquire(key("a")).expect_err("one is left");
         assert_eq!(
             reached.to_string(),
-            "this caller has 1 calls on this instance, and may not take more of the free ones; try again later"
+            "this caller already has 1 calls on this instance: the remaining ones are reserved for other callers; try again later"
         );
         limiter.acquire(key("c")).expect("the last one");
         let one_caller = Limiter::new("calls", 2, 2).reserve_for_principals(false);

@@ -290,7 +290,7 @@ async fn new_caller_is_served_despite_callers_with_several_calls_each() {
             connections.push(connection);
         } else {
             let message = connection.response().await.error(503, -32603);
-            assert_contains(&message, &["has 1 calls", "may not take more"]);
+            assert_contains(&message, &["has 1 calls", "reserved for other callers"]);
         }
     }
     instance.send(&forwarded_for(echo_call(), 5)).await.reply();

@@ -170,7 +170,7 @@ impl ServerConnection {
         }
         let file = format!("refrain-call-{}.json", std::process::id());
         let saved = SavedCall::new(Path::new(&file)).and_then(|saved| {
-            saved.begin(pending)?;
+            saved.create(pending)?;
             Ok(saved)
         });
         saved.inspect_err(|error| stderr::warn(&error.message)).ok()
