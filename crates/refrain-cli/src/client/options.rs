@@ -41,8 +41,8 @@ pub(super) struct ConnectOptions {
     /// Whether the address comes from a saved call. The file may name any server, so $REFRAIN_TOKEN is not sent there.
     #[arg(skip)]
     pub(super) is_saved_address: bool,
-    /// Print every message to standard error. Long texts and values nested deeper than DEPTH are shortened. Without DEPTH,
-    /// 5. `_meta` is printed in full only with a DEPTH of 6 or more.
+    /// Print every message to standard error. Long texts, and values nested deeper than DEPTH (5 if left out), are shortened.
+    /// `_meta` is printed in full only with a DEPTH of 6 or more.
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
     pub(super) trace: Option<usize>,
     /// The time limit for the whole command in seconds, including the time for answers [default: 3600].

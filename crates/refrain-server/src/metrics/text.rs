@@ -136,7 +136,7 @@ impl Metrics {
         let (help, unit) = ("Size of issued tokens.", Some(&Unit::Bytes));
         let sizes = out.begin("refrain_token_size", help, unit, MetricType::Histogram)?;
         self.token_sizes.encode(sizes)?;
-        let help = "Journal entries replayed or answered.";
+        let help = "Journal entries replayed, including the answers in requests.";
         let replayed = out.counter("refrain_entries_replayed", help)?;
         self.replayed.encode(replayed)?;
         let steps = out.counter("refrain_steps_run", "Steps executed.")?;
