@@ -104,13 +104,8 @@ pub(crate) fn run(options: KeysOptions) -> Result<ExitCode, AppError> {
 pub(crate) fn read(file: &Path) -> Result<KeyRing, AppError> {
     let text = fs::read_to_string(file)
         .map_err(|error| format!("cannot read key file {}: {error}", file.display()))?;
-    text.parse().map_err(|error| {
-        let hint = format!("`{} keys new FILE` creates a key file", program());
-        with_hint(
-            format!("invalid key file {}: {error}", file.display()),
-            hint,
-        )
-    })
+    text.parse()
+        .map_err(|error| format!("invalid key file {}: {error}", file.display()).into())
 }
 
 pub(crate) fn is_key_file(text: &str) -> bool {

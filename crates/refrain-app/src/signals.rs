@@ -76,7 +76,7 @@ fn reload_keys(servers: &[Server], file: &Path) {
             // Logged last: from this line on the new keys are in use.
             tracing::info!(keys = ?ring, "keys reloaded");
         }
-        Err(error) => tracing::error!(%error, "failed to reload keys"),
+        Err(error) => tracing::error!(%error, "failed to reload keys; the old keys stay in use"),
     }
 }
 
@@ -87,7 +87,9 @@ fn reload_certificate(certificate: &TlsCertificate, files: &TlsFiles) {
             certificate.replace(&new);
             tracing::info!(file = %files.cert.display(), "certificate reloaded");
         }
-        Err(error) => tracing::error!(%error, "failed to reload the certificate"),
+        Err(error) => {
+            tracing::error!(%error, "failed to reload the certificate; the old one stays in use");
+        }
     }
 }
 
@@ -97,6 +99,8 @@ fn reload_tokens(tokens: &BearerTokens, file: &Path) {
             tokens.replace(&new);
             tracing::info!(file = %file.display(), "token file reloaded");
         }
-        Err(error) => tracing::error!(%error, "failed to reload the token file"),
+        Err(error) => {
+            tracing::error!(%error, "failed to reload the token file; the old one stays in use");
+        }
     }
 }

@@ -138,8 +138,8 @@ impl Client {
         }
     }
 
-    /// Returns whether the server process has exited, or the event stream of an HTTP+SSE server was lost. The state of the
-    /// server is lost then; the next request starts it again.
+    /// Returns whether the server process has exited, or the event stream of an HTTP+SSE server was lost. The server's state
+    /// is then lost. The next request starts the process, or opens the stream, again.
     ///
     /// ```
     /// # use refrain_client::Client;
@@ -152,8 +152,9 @@ impl Client {
         link.is_some_and(PipeLink::has_exited)
     }
 
-    /// Returns whether messages of the server name their call: over Streamable HTTP they arrive on the stream of its
-    /// response, but not over pipes or HTTP+SSE. Only then can concurrent calls be asked.
+    /// Returns whether each message of the server belongs to a known call. Over Streamable HTTP, it arrives on the response
+    /// stream of its call. Over pipes and HTTP+SSE, all calls share one stream, so a legacy server should not ask during
+    /// several concurrent calls.
     ///
     /// ```
     /// # use refrain_client::Client;

@@ -7,8 +7,8 @@
 //! | --- | --- |
 //! | `server/discover` | `initialize` and `notifications/initialized`; again when the session is lost |
 //! | `tasks/get` | `tasks/get`, and `tasks/result` unless the task is working or cancelled |
-//! | `tasks/update` | answers; in the first draft the server responds only to report an error, maybe later |
-//! | `tasks/cancel` | `tasks/cancel`; after an error also `tasks/get`, because ended tasks count as cancelled |
+//! | `tasks/update` | the answers. A server of the first draft responds only if it rejects them; over a pipe, possibly later |
+//! | `tasks/cancel` | `tasks/cancel`; after an error also `tasks/get`, because the request succeeds if the task has ended |
 
 mod exchange;
 mod tasks;

@@ -178,12 +178,15 @@ fn invalid_settings_are_rejected() {
     for (text, expected) in [
         (
             "listen = \"127.0.0.1\"",
-            "1:10: listen has no port: expected an address and a port, like",
+            "1:10: listen must have a port after the address, like",
         ),
-        ("listen = \"::1\"", "1:10: listen has no port"),
+        (
+            "listen = \"::1\"",
+            "1:10: listen must have a port after the address",
+        ),
         (
             "listen = \"127.0.0.1:80800\"",
-            "1:10: listen must have a port up to 65535, not 80800",
+            "1:10: listen must have a port of at most 65535, not 80800",
         ),
         (
             "listen = \"localhost:80\"",

@@ -63,8 +63,8 @@ impl TryFrom<String> for Address {
             let is_large =
                 |port: &&str| port.parse::<u32>().is_ok_and(|port| port > u16::MAX.into());
             InvalidValue(match (text.parse::<IpAddr>(), port.filter(is_large)) {
-                (Ok(_), _) => format!("has no port: expected an address and a port, {example}"),
-                (_, Some(port)) => format!("must have a port up to 65535, not {port}"),
+                (Ok(_), _) => format!("must have a port after the address, {example}"),
+                (_, Some(port)) => format!("must have a port of at most 65535, not {port}"),
                 _ => format!("must be an IP address and a port, {example}"),
             })
         })

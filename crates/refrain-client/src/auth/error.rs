@@ -58,8 +58,8 @@ pub enum AuthError {
     },
     /// The server does not name an authorization server.
     #[error(
-        "the server requires authorization, but does not name an authorization server in its response or in {0}; \
-         ask its operator to serve protected resource metadata (RFC 9728), or for an access token if it does not use OAuth"
+        "the server requires authorization, but neither its response nor {0} names an authorization server. If the server \
+         uses OAuth, its operator must serve protected resource metadata (RFC 9728); if not, ask the operator for an access token"
     )]
     NoResourceMetadata(String),
     /// The protected resource metadata is for another server.

@@ -164,12 +164,12 @@ pub(crate) enum Refusal {
     /// A header is missing or differs from the body (-32020).
     HeaderMismatch,
     UnsupportedVersion,
-    /// No permit for a body, or for a request that is not a call (503). A call without a permit is counted as
-    /// `RoundLabel::Busy` instead.
+    /// A limit is reached, other than that of a call (503). A call over its limit is counted as `RoundLabel::Busy` instead.
     Busy,
     /// Unknown or expired session (404), or a missing session id (400).
     Session,
-    /// The holder cannot be reached, or a relayed request is for another process (400, 503, 421).
+    /// The holder of a legacy client's session or call cannot be reached (400, 503), or a relayed request is for another
+    /// process (421).
     Elsewhere,
 }
 

@@ -4,9 +4,9 @@ use super::support::{HOUR, Subject, flow, sleep_millis};
 use crate::{LogKey, RecordState, Retention, SweepCounts};
 use std::time::Duration;
 
-const KEEP: Retention = keep(1_000, u64::MAX);
+const KEEP: Retention = retention(1_000, u64::MAX);
 
-const fn keep(now: u64, until: u64) -> Retention {
+const fn retention(now: u64, until: u64) -> Retention {
     Retention { now, until }
 }
 
@@ -51,22 +51,22 @@ pub(super) async fn record_that_never_began_is_not_finished(store: Subject) {
 
 pub(super) async fn record_expires(store: Subject) {
     let key = LogKey::round(flow(), 1);
-    store.begin(&key, keep(1_000, 2_000)).await;
+    store.begin(&key, retention(1_000, 2_000)).await;
     store.finish(&key, "done").await;
-    let kept = store.begin(&key, keep(2_000, 9_000)).await;
+    let kept = store.begin(&key, retention(2_000, 9_000)).await;
     assert_eq!(kept, done("done"));
-    let fresh = store.begin(&key, keep(2_001, 9_000)).await;
+    let fresh = store.begin(&key, retention(2_001, 9_000)).await;
     assert_eq!(fresh, RecordState::Fresh);
-    let begun = store.begin(&key, keep(9_000, 9_000)).await;
+    let begun = store.begin(&key, retention(9_000, 9_000)).await;
     assert_eq!(begun, RecordState::Begun);
 }
 
 pub(super) async fn one_of_many_concurrent_begins_is_fresh(store: Subject) {
     let key = LogKey::round(flow(), 1);
     // At first there is no record, then an expired one.
-    for keep in [keep(1_000, 2_000), keep(3_000, 4_000)] {
-        let begin = async |store: Subject, key, keep| store.begin(&key, keep).await;
-        let attempts = store.concurrently(|store, _| begin(store, key.clone(), keep));
+    for period in [retention(1_000, 2_000), retention(3_000, 4_000)] {
+        let begin = async |store: Subject, key, period| store.begin(&key, period).await;
+        let attempts = store.concurrently(|store, _| begin(store, key.clone(), period));
         let states = attempts.await;
         let fresh = states.iter().filter(|state| **state == RecordState::Fresh);
         assert_eq!(fresh.count(), 1);
@@ -98,7 +98,7 @@ pub(super) async fn sweep_deletes_expired_records_and_tokens(store: Subject) {
     let flow = flow();
     for round in 0..3 {
         let key = LogKey::round(flow, round);
-        store.begin(&key, keep(1_000, 2_000)).await;
+        store.begin(&key, retention(1_000, 2_000)).await;
         let id = format!("token {round}");
         store.spill(&id, vec![1], Duration::ZERO).await;
     }

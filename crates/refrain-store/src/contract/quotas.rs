@@ -15,7 +15,7 @@ const KIB: usize = 1024;
 fn assert_reached<T: Debug>(done: Result<T, StoreError>, limit: QuotaReached) {
     match done {
         Err(StoreError::Quota(reached)) => assert_eq!(reached, limit),
-        result => panic!("the quota allows it: {result:?}"),
+        result => panic!("expected an error that the quota is reached, got {result:?}"),
     }
 }
 
@@ -23,19 +23,19 @@ fn assert_reached<T: Debug>(done: Result<T, StoreError>, limit: QuotaReached) {
 fn assert_record_rejected(begun: Result<RecordState, LogError>, limit: QuotaReached) {
     match begun {
         Err(LogError::Quota(reached)) => assert_eq!(reached.downcast_ref(), Some(&limit)),
-        result => panic!("the quota allows it: {result:?}"),
+        result => panic!("expected an error that the quota is reached, got {result:?}"),
     }
 }
 
-const fn keep_record(now: u64, until: u64) -> Retention {
+const fn retention(now: u64, until: u64) -> Retention {
     Retention { now, until }
 }
 
 impl Subject {
     /// Begins a record that does not expire.
     async fn begin_for(&self, account: &Principal, key: &LogKey) -> Result<RecordState, LogError> {
-        let keep = keep_record(1_000, u64::MAX);
-        self.0.begin(key, account, keep).await
+        let retention = retention(1_000, u64::MAX);
+        self.0.begin(key, account, retention).await
     }
 
     fn limit_tasks(&self, tasks: u64) -> QuotaReached {
@@ -55,6 +55,7 @@ impl Subject {
         QuotaReached::Bytes(bytes)
     }
 
+    /// Creates a task that a worker already runs.
     async fn claimed(&self, new: NewTask) -> Lease {
         self.create_claimed(new, "worker", HOUR).await
     }
@@ -199,10 +200,10 @@ pub(super) async fn records_without_outcomes_are_limited(store: Subject) {
 pub(super) async fn expired_record_counts_for_its_new_account(store: Subject) {
     let reached = store.limit_kib(64);
     let key = LogKey::round(flow(), 1);
-    store.begin(&key, keep_record(1_000, 2_000)).await;
+    store.begin(&key, retention(1_000, 2_000)).await;
     store.finish(&key, &text(70)).await;
     assert_reached(store.0.create(large(1)).await, reached);
-    let later = keep_record(3_000, u64::MAX);
+    let later = retention(3_000, u64::MAX);
     let begun = store.0.begin(&key, &bob(), later).await;
     assert_eq!(begun.expect("the quota allows it"), RecordState::Fresh);
     store.finish(&key, &text(70)).await;
@@ -237,7 +238,7 @@ pub(super) async fn bytes_of_commits_are_limited(store: Subject) {
     store.then(&lease, Next::Complete(text(30).into())).await;
 }
 
-pub(super) async fn task_over_its_quota_can_fail(store: Subject) {
+pub(super) async fn failure_of_task_over_its_quota_is_stored(store: Subject) {
     let lease = store.claimed(large(30)).await;
     store.limit_kib(10);
     store
@@ -319,6 +320,7 @@ pub(super) async fn last_quarter_of_all_bytes_is_for_small_accounts(store: Subje
     assert_reached(created, reached);
 }
 
+/// An account that begins with U+0001 is the address of an anonymous caller, as `Principal::account` makes it.
 pub(super) async fn anonymous_callers_leave_bytes_to_others(store: Subject) {
     let bytes = 64 * KIB as u64;
     store.0.set_quota(Quota {
@@ -377,7 +379,7 @@ pub(super) async fn deleted_data_does_not_count(store: Subject) {
         let token = format!("token {round}");
         store.spill(&token, vec![7; 20 * KIB], none).await;
         let key = LogKey::round(flow(), round);
-        store.begin(&key, keep_record(1_000, 2_000)).await;
+        store.begin(&key, retention(1_000, 2_000)).await;
         store.finish(&key, &text(10)).await;
         assert_reached(store.0.create(large(20)).await, reached);
         let mut swept = (0, 0, 0);
@@ -397,8 +399,8 @@ pub(super) async fn deleted_data_does_not_count(store: Subject) {
     store.cancel(&all.task).await;
 }
 
-/// Concurrent writes may pass the check together: each worker may exceed the limit by one.
-pub(super) async fn concurrent_creations_stay_within_the_quota(store: Subject) {
+/// A store may check the quota before it counts concurrent writes, so each of the eight workers may exceed it by one task.
+pub(super) async fn concurrent_creations_exceed_the_quota_by_at_most_one_each(store: Subject) {
     store.limit_tasks(10);
     let create = async |store: Subject| {
         let mut created = 0;

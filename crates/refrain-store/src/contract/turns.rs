@@ -101,6 +101,7 @@ pub(super) async fn excluded_owner_is_skipped(store: Subject) {
     assert_eq!(claim(&store, 10).await.len(), 3);
 }
 
+/// An account that begins with U+0001 is the address of an anonymous caller, as `Principal::account` makes it.
 pub(super) async fn tasks_of_anonymous_callers_can_be_excluded(store: Subject) {
     store.create(new().account("\u{1}192.0.2.1")).await;
     create(&store, &Principal::anonymous(), 1).await;

@@ -63,9 +63,9 @@ impl Notifier {
                 match connected {
                     Ok(mut listener) => {
                         let error = receive(&mut listener, &codec, &hints).await;
-                        tracing::warn!(%error, "hint listener disconnected");
+                        tracing::warn!(%error, "LISTEN connection lost, reconnecting");
                     }
-                    Err(error) => tracing::debug!(%error, "hint listener failed to connect"),
+                    Err(error) => tracing::debug!(%error, "failed to open the LISTEN connection"),
                 }
                 tokio::time::sleep(RECONNECT_DELAY).await;
                 connected = connect_listener(&hosts).await;
