@@ -136,8 +136,8 @@ pub(crate) fn print_usage_error_as_json(message: &str) {
 fn print_as_json(error: CommandError) -> CommandError {
     let mut words = std::env::args_os().take_while(|word| word != "--");
     if words.any(|word| word == "--json")
-        && let Some(json) = error.to_json()
-        && let Err(failed) = output::print_json(&json)
+        && let Some(json) = error.as_json()
+        && let Err(failed) = output::print_json(json)
     {
         return error.note(failed.message);
     }

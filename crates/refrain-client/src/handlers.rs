@@ -42,32 +42,30 @@ impl Handlers {
     }
 
     /// Calls the handler for an ask. A panic counts as a failed handler.
-    pub(crate) async fn answer(&self, ask: &IncomingAsk) -> Result<AskAnswer, AnswerFailure> {
+    pub(crate) async fn answer(&self, ask: IncomingAsk) -> Result<AskAnswer, AnswerFailure> {
         let answered = AssertUnwindSafe(self.handle(ask)).catch_unwind().await;
         answered.unwrap_or_else(|_| Err(AnswerFailure::temporary("the ask handler panicked")))
     }
 
-    async fn handle(&self, ask: &IncomingAsk) -> Result<AskAnswer, AnswerFailure> {
+    async fn handle(&self, ask: IncomingAsk) -> Result<AskAnswer, AnswerFailure> {
         match ask {
-            IncomingAsk::Form(ask) => call(self.form.as_ref(), AskKind::Form, ask.clone()).await,
-            IncomingAsk::Url(ask) => call(self.url.as_ref(), AskKind::Url, ask.clone()).await,
-            IncomingAsk::Sampling(ask) if !self.allows(ask) => {
+            IncomingAsk::Form(ask) => call(self.form.as_ref(), AskKind::Form, ask).await,
+            IncomingAsk::Url(ask) => call(self.url.as_ref(), AskKind::Url, ask).await,
+            IncomingAsk::Sampling(ask) if !self.allows(&ask) => {
                 let why = "sampling with tools is not supported by this client";
                 Err(AnswerFailure::permanent(why))
             }
             IncomingAsk::Sampling(ask) => {
-                let answer = call(self.sampling.as_ref(), AskKind::Sampling, (**ask).clone());
+                let answer = call(self.sampling.as_ref(), AskKind::Sampling, *ask);
                 Ok(AskAnswer::Sampled(Box::new(answer.await?)))
             }
             IncomingAsk::Roots(ask) => {
-                let answer = call(self.roots.as_ref(), AskKind::Roots, ask.clone());
+                let answer = call(self.roots.as_ref(), AskKind::Roots, ask);
                 Ok(AskAnswer::Roots(answer.await?))
             }
             IncomingAsk::Unknown(ask) => match &self.unknown {
-                Some(handler) if ask.can_decline => {
-                    handler(ask.clone()).await.map_err(AnswerFailure::from)
-                }
-                _ => Err(AnswerFailure::permanent(ask.why.clone())),
+                Some(handler) if ask.can_decline => handler(ask).await.map_err(AnswerFailure::from),
+                _ => Err(AnswerFailure::permanent(ask.why)),
             },
         }
     }

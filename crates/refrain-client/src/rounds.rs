@@ -259,17 +259,17 @@ impl ClientInner {
 
     /// Answers all open asks concurrently. A failed handler does not discard the other answers.
     pub(crate) async fn answer(&self, pending: &mut PendingCall) -> Result<(), ErrorKind> {
-        let asks = pending.unanswered();
-        let answering = asks.iter().map(|ask: &IncomingAsk| async move {
-            (ask.key(), self.setup.handlers.answer(ask).await)
+        let answering = pending.unanswered().into_iter().map(|ask| async move {
+            let key = ask.key().to_owned();
+            (key, self.setup.handlers.answer(ask).await)
         });
         let mut answering: FuturesUnordered<_> = answering.collect();
         let mut unanswered = Vec::new();
         while let Some((key, answer)) = answering.next().await {
-            let recorded = pending.record_answer(key, answer);
+            let recorded = pending.record_answer(&key, answer);
             (self.setup.on_pending)(pending);
             if let Err(failure) = recorded {
-                let (key, why) = (key.to_owned(), failure.why);
+                let why = failure.why;
                 unanswered.push(UnansweredAsk { key, why });
             }
         }
@@ -281,7 +281,7 @@ impl ClientInner {
     }
 
     /// Answers one ask, unless the host answers its kind manually.
-    pub(crate) async fn try_answer(&self, ask: &IncomingAsk) -> Result<AskAnswer, AnswerFailure> {
+    pub(crate) async fn try_answer(&self, ask: IncomingAsk) -> Result<AskAnswer, AnswerFailure> {
         let handlers = &self.setup.handlers;
         match ask.kind() {
             Some(kind) if !handlers.has(kind) && self.setup.manual_kinds.contains(&kind) => Err(
@@ -301,7 +301,10 @@ impl ClientInner {
         // The result may depend on additional metadata.
         let is_plain = pending.call().meta_members().is_empty();
         let is_cacheable = pending.round() == 0 && kind == CallKind::Resource && is_plain;
-        if is_cacheable && let Some(raw) = self.cached(&request) {
+        let cached = is_cacheable.then(|| request.clone());
+        if let Some(request) = &cached
+            && let Some(raw) = self.cached(request)
+        {
             return Ok(Some(read_complete(&raw)?));
         }
         let authorization = self.connection.link.authorization_changes();
@@ -313,8 +316,7 @@ impl ClientInner {
         }
         // Remains set if the future is dropped.
         pending.set_delivery_unknown(true);
-        let sent =
-            Box::pin(self.send_round(pending, request.clone(), &mut is_delivery_unknown)).await;
+        let sent = Box::pin(self.send_round(pending, request, &mut is_delivery_unknown)).await;
         pending.set_delivery_unknown(is_delivery_unknown);
         let raw = match sent {
             Err(ErrorKind::Rpc(failure)) if self.connection.legacy().is_some() => {
@@ -333,7 +335,7 @@ impl ClientInner {
         .await;
         match self.check_reply(kind, reply?)? {
             CallReply::Complete(result) => {
-                if is_cacheable {
+                if let Some(request) = cached {
                     self.store_cached(authorization, &request, &raw, &result);
                 }
                 return Ok(Some(result));

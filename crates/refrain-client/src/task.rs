@@ -76,7 +76,7 @@ impl TaskAsks {
         self.handles.insert(ask.key().to_owned(), handle);
         let answer = async move {
             let key = ask.key().to_owned();
-            let answer = async { inner.try_answer(&ask).await };
+            let answer = async { inner.try_answer(ask).await };
             let answer = Abortable::new(answer, registration).await;
             (key, answer)
         };

@@ -9,6 +9,7 @@ use crate::terminal::Terminal;
 use parking_lot::Mutex;
 use refrain_client::{AskAnswer, AskRefusal, ClientBuilder, HandlerError, IncomingAsk};
 use refrain_wire::Root;
+use std::mem;
 use std::sync::Arc;
 
 /// Maximum number of unanswered asks that are kept for the final message. The oldest are dropped.
@@ -62,17 +63,19 @@ impl Answerer {
 
     /// Removes and returns the asks without an answer.
     pub(super) fn take_unanswered(&self) -> Vec<MissingAnswer> {
-        std::mem::take(&mut *self.unanswered.lock())
+        mem::take(&mut *self.unanswered.lock())
     }
 
-    async fn answer(self: Arc<Self>, ask: IncomingAsk) -> Result<AskAnswer, HandlerError> {
-        let answer = self.obtain_answer(ask.clone()).await;
+    async fn answer(self: Arc<Self>, mut ask: IncomingAsk) -> Result<AskAnswer, HandlerError> {
+        let answer = self.obtain_answer(&mut ask).await;
         // Declining is an answer, even if the protocol has no message for it.
         if let Err(error) = &answer
             && !error.is::<AskRefusal>()
         {
             let why = error.to_string();
             let mut unanswered = self.unanswered.lock();
+            // An ask that is repeated replaces the earlier one.
+            unanswered.retain(|earlier| earlier.ask.key() != ask.key());
             // A task can withdraw and make asks without end.
             if unanswered.len() == MAX_UNANSWERED {
                 unanswered.remove(0);
@@ -82,21 +85,23 @@ impl Answerer {
         answer
     }
 
-    async fn obtain_answer(&self, ask: IncomingAsk) -> Result<AskAnswer, HandlerError> {
-        if let Some(answer) = self.preset.take(&ask) {
+    async fn obtain_answer(&self, ask: &mut IncomingAsk) -> Result<AskAnswer, HandlerError> {
+        if let Some(answer) = self.preset.take(ask) {
             return Ok(answer?);
         }
-        match (&ask, &self.sampler, &self.roots) {
+        match (&mut *ask, &self.sampler, &self.roots) {
             (IncomingAsk::Sampling(ask), Some(command), _) => {
-                let answer = sampler::answer(command, ask).await?;
-                return Ok(AskAnswer::Sampled(Box::new(answer)));
+                let params = Arc::new(mem::take(&mut ask.params));
+                let answer = sampler::answer(command, Arc::clone(&params)).await;
+                ask.params = Arc::unwrap_or_clone(params);
+                return Ok(AskAnswer::Sampled(Box::new(answer?)));
             }
             (IncomingAsk::Roots(_), _, Some(roots)) => return Ok(AskAnswer::Roots(roots.clone())),
             _ => {}
         }
         let missing = self.preset.missing(ask.key());
-        match (&self.terminal, &ask) {
-            (Some(terminal), _) => {
+        match (&self.terminal, &*ask) {
+            (Some(terminal), ask) => {
                 let roots = match ask {
                     IncomingAsk::Roots(_) => {
                         vec![working_directory().map_err(|error| error.message)?]
@@ -104,7 +109,7 @@ impl Answerer {
                     _ => Vec::new(),
                 };
                 let _hold = stderr::hold();
-                terminal.answer(ask, roots).await
+                terminal.answer(ask.clone(), roots).await
             }
             (None, IncomingAsk::Unknown(ask)) => Err(ask.why.clone().into()),
             (None, IncomingAsk::Sampling(_)) => {

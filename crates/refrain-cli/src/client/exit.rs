@@ -133,8 +133,8 @@ impl CommandError {
         }
     }
 
-    pub(super) fn to_json(&self) -> Option<Value> {
-        (!self.is_json_printed).then(|| Value::Object(*self.members.clone()))
+    pub(super) fn as_json(&self) -> Option<&Map<String, Value>> {
+        (!self.is_json_printed).then_some(&self.members)
     }
 }
 

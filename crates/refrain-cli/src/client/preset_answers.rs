@@ -177,7 +177,7 @@ fn from_word(word: &str) -> Result<AskAnswer, PresetError> {
 
 fn to_sampling(value: Value) -> Result<AskAnswer, PresetError> {
     let answer = match value {
-        Value::String(text) => sampler::from_text(&text),
+        Value::String(text) => sampler::from_text(text),
         value => sampler::from_json(value)?,
     };
     Ok(AskAnswer::Sampled(Box::new(answer)))

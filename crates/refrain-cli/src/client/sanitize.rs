@@ -12,9 +12,18 @@ const MAX_LENGTH: usize = 10_000;
 
 /// A sanitized text that is truncated if it is too long to read.
 pub(super) fn paragraph(text: &str) -> String {
-    let (start, length) = truncated(text, MAX_LENGTH);
-    let mut shown = sanitize(start);
-    if let Some(length) = length {
+    paragraph_of([text])
+}
+
+/// Like [`paragraph`], for a text in pieces.
+pub(super) fn paragraph_of<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
+    let (mut start, mut length) = (String::new(), 0);
+    for piece in pieces {
+        start.push_str(truncated(piece, MAX_LENGTH.saturating_sub(length)).0);
+        length += piece.chars().count();
+    }
+    let mut shown = sanitize(&start);
+    if length > MAX_LENGTH {
         shown += &format!("\n… ({length} characters; --json prints all)");
     }
     shown

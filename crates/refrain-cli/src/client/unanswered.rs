@@ -1,12 +1,13 @@
 //! Asks without an answer, printed as text or JSON.
 
 use super::output::COLUMN_MAX;
-use super::sanitize::{one_line, paragraph};
+use super::sanitize::{one_line, paragraph, paragraph_of};
 use crate::style::{BOLD, DIM, WARNING};
 use crate::terminal::expectations;
 use refrain_client::{IncomingAsk, UnansweredAsk};
 use refrain_wire::{AskKind, Choice, Field, FieldKind, Form, Role, SamplingBlock, SamplingParams};
 use serde_json::{Map, Value, json};
+use std::iter;
 
 #[derive(Debug, Clone)]
 pub(super) struct MissingAnswer {
@@ -64,20 +65,19 @@ impl MissingAnswer {
         let kind = self.ask.kind().map_or("unknown", AskKind::as_str);
         let key = one_line(self.ask.key());
         let mut lines = vec![format!("  {WARNING}{key}{WARNING:#}  {DIM}{kind}{DIM:#}")];
-        let mut add = |text: &str| {
-            let text = paragraph(text);
+        let mut add = |text: String| {
             lines.extend(text.lines().map(|line| format!("    {line}")));
         };
         match &self.ask {
             IncomingAsk::Form(ask) => {
-                add(&ask.message);
+                add(paragraph(&ask.message));
                 lines.extend(field_lines(&ask.form));
             }
             IncomingAsk::Url(ask) => {
-                add(&ask.message);
-                add(ask.url.as_str());
+                add(paragraph(&ask.message));
+                add(paragraph(ask.url.as_str()));
             }
-            IncomingAsk::Sampling(ask) => add(&conversation(&ask.params)),
+            IncomingAsk::Sampling(ask) => add(paragraph_of(conversation(&ask.params))),
             _ => {}
         }
         lines.push(format!("    {DIM}({}){DIM:#}", one_line(&self.why)));
@@ -175,21 +175,20 @@ fn example(form: &Form) -> Value {
     ))
 }
 
-fn conversation(params: &SamplingParams) -> String {
-    let mut lines = Vec::new();
-    if let Some(system) = &params.system_prompt {
-        lines.push(format!("system: {system}"));
-    }
-    for message in &params.messages {
-        let texts = message.content.iter().map(|block| match block {
-            SamplingBlock::Content(content) => content.as_text().unwrap_or("…").to_owned(),
-            _ => "…".to_owned(),
-        });
+/// The text of a conversation in pieces: the whole text could be large.
+fn conversation(params: &SamplingParams) -> impl Iterator<Item = &str> {
+    let system = params.system_prompt.as_deref();
+    let system = system.into_iter().flat_map(|text| ["system: ", text, "\n"]);
+    let messages = params.messages.iter().flat_map(|message| {
         let role = match message.role {
-            Role::User => "user",
-            Role::Assistant => "assistant",
+            Role::User => "user:",
+            Role::Assistant => "assistant:",
         };
-        lines.push(format!("{role}: {}", texts.collect::<Vec<_>>().join(" ")));
-    }
-    lines.join("\n")
+        let blocks = message.content.iter().flat_map(|block| match block {
+            SamplingBlock::Content(content) => [" ", content.as_text().unwrap_or("…")],
+            _ => [" ", "…"],
+        });
+        iter::once(role).chain(blocks).chain(["\n"])
+    });
+    system.chain(messages)
 }

@@ -173,7 +173,7 @@ impl ClientInner {
             (IncomingAsk::Roots(_), Some(roots)) if !self.setup.handlers.has(AskKind::Roots) => {
                 Ok(AskAnswer::Roots(roots.to_vec()))
             }
-            _ => self.setup.handlers.answer(ask).await,
+            _ => self.setup.handlers.answer(ask.clone()).await,
         };
         let answer = match answered {
             Ok(answer) => ask.check(answer).map_err(|error| error.to_string()),

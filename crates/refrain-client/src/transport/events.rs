@@ -4,6 +4,8 @@ use std::mem;
 
 /// The maximum length of an event id, which is sent back as a header. Longer ids are ignored.
 const ID_MAX: usize = 4096;
+/// The maximum capacity of the line buffer between lines, in bytes.
+const LINE_KEPT: usize = 64 * 1024;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 #[derive(Default)]
@@ -59,8 +61,9 @@ impl EventParser {
     fn end_line(&mut self) -> Option<StreamEvent> {
         let mut buffer = mem::take(&mut self.line);
         let event = self.read_line(&buffer);
-        // Keeps the capacity.
+        // Keeps the capacity, unless the line was large.
         buffer.clear();
+        buffer.shrink_to(LINE_KEPT);
         self.line = buffer;
         event
     }

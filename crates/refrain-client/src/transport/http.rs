@@ -117,7 +117,7 @@ impl HttpLink {
     }
 
     pub(crate) async fn delete(&self, headers: HeaderMap) -> LinkResult<()> {
-        let sent = self.send(Method::DELETE, &self.url, headers, String::new(), None);
+        let sent = self.send(Method::DELETE, &self.url, headers, Bytes::new(), None);
         sent.await.map(|_| ())
     }
 
@@ -131,7 +131,7 @@ impl HttpLink {
     ) -> LinkResult<()> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let sent = self.send(Method::POST, endpoint, headers, body, Some(silence));
+        let sent = self.send(Method::POST, endpoint, headers, body.into(), Some(silence));
         check_accepted(&sent.await?)
     }
 
@@ -147,7 +147,7 @@ impl HttpLink {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let accept = "application/json, text/event-stream";
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        let body = message.body.clone();
+        let body = Bytes::from(message.body.clone());
         let sent = self.send(Method::POST, &self.url, headers, body, silence);
         sent.await
     }
@@ -159,7 +159,7 @@ impl HttpLink {
         silence: Option<Duration>,
     ) -> LinkResult<Option<Response<ResponseBody>>> {
         headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
-        let sent = self.send(Method::GET, &self.url, headers, String::new(), silence);
+        let sent = self.send(Method::GET, &self.url, headers, Bytes::new(), silence);
         let response = sent.await?;
         let status = response.status();
         let has_failed = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
@@ -180,7 +180,7 @@ impl HttpLink {
         method: Method,
         url: &Url,
         headers: HeaderMap,
-        body: String,
+        body: Bytes,
         silence: Option<Duration>,
     ) -> LinkResult<Response<ResponseBody>> {
         let mut rejections = 0;
@@ -190,7 +190,7 @@ impl HttpLink {
                 None => HeaderMap::new(),
             };
             self.record_authorization(auth_headers.get(AUTHORIZATION));
-            let mut request = Request::new(Full::from(body.clone()));
+            let mut request = Request::new(Full::new(body.clone()));
             *request.method_mut() = method.clone();
             *request.headers_mut() = self.headers.clone();
             for more in [&headers, &auth_headers] {

@@ -33,8 +33,9 @@ impl CallReply {
     pub fn read(raw: &RawValue) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct IncompleteMembers {
-            input_requests: Option<Box<RawValue>>,
+        struct IncompleteMembers<'a> {
+            #[serde(borrow)]
+            input_requests: Option<&'a RawValue>,
             request_state: Option<String>,
         }
         #[derive(Deserialize)]
@@ -53,7 +54,7 @@ impl CallReply {
                 Ok(Self::Complete(result))
             }
             Some("input_required") => {
-                let read: IncompleteMembers = read(raw, INVALID)?;
+                let read: IncompleteMembers<'_> = read(raw, INVALID)?;
                 let (asks, state) = (read_asks(read.input_requests)?, read.request_state);
                 if asks.is_empty() && state.is_none() {
                     return Err(ReadError::NothingAsked);
@@ -105,7 +106,7 @@ pub fn requested_urls(failure: &RpcFailure) -> Option<Map<String, Value>> {
 }
 
 /// Reads asks by key. A duplicate key at any depth is an error.
-pub(super) fn read_asks(raw: Option<Box<RawValue>>) -> Result<Map<String, Value>, ReadError> {
+pub(super) fn read_asks(raw: Option<&RawValue>) -> Result<Map<String, Value>, ReadError> {
     let Some(raw) = raw else {
         return Ok(Map::new());
     };

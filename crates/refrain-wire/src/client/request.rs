@@ -190,7 +190,10 @@ impl Request {
             params.insert("_meta".to_owned(), meta.into());
         }
         let method = self.method;
-        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+        let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
+        // `json!` would copy them.
+        message["params"] = params.into();
+        message.to_string()
     }
 }
 

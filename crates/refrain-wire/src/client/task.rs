@@ -80,7 +80,7 @@ impl Task {
     pub fn read(raw: &RawValue) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct RawTask {
+        struct RawTask<'a> {
             task_id: String,
             status: String,
             status_message: Option<String>,
@@ -90,13 +90,14 @@ impl Task {
             last_updated_at: String,
             ttl_ms: Option<Box<RawValue>>,
             poll_interval_ms: Option<Box<RawValue>>,
-            input_requests: Option<Box<RawValue>>,
+            #[serde(borrow)]
+            input_requests: Option<&'a RawValue>,
             result: Option<Value>,
             error: Option<RpcFailure>,
         }
 
         let invalid = |why: &str| ReadError::Task(why.to_owned());
-        let task: RawTask = read(raw, "invalid task")?;
+        let task: RawTask<'_> = read(raw, "invalid task")?;
         let status = match (task.status.as_str(), task.result, task.error) {
             ("working", ..) => TaskStatus::Working,
             ("input_required", ..) => TaskStatus::InputRequired,

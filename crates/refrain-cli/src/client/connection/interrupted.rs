@@ -8,7 +8,7 @@ use crate::client::sanitize::one_line;
 use crate::client::saved_call::SavedCall;
 use crate::client::stderr;
 use crate::client::unanswered::{MissingAnswer, quoted, unanswered_asks};
-use refrain_client::{Asker, Error, ErrorKind, PendingCall};
+use refrain_client::{Asker, Error, ErrorKind, IncomingAsk, PendingCall, UnansweredAsk};
 use refrain_wire::{CallKind, ErrorCode, did_you_mean};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -81,7 +81,17 @@ impl ServerConnection {
             (None, None) => Continuation::None,
         };
         if let ErrorKind::Unanswered(unanswered) = &error.kind {
-            let asks = unanswered_asks(pending.asks(), self.take_unanswered(), unanswered);
+            let recorded = self.take_unanswered();
+            let is_recorded = |missing: &UnansweredAsk| {
+                let mut keys = recorded.iter().map(|recorded| recorded.ask.key());
+                keys.any(|key| key == missing.key)
+            };
+            // Asks may be large: those of the call are copies.
+            let asks = match unanswered.iter().all(is_recorded) {
+                true => Vec::new(),
+                false => pending.asks(),
+            };
+            let asks = unanswered_asks(asks, recorded, unanswered);
             return self.unanswered(report, pending, &asks, &continuation);
         }
         self.with_hints(report, &error.kind, pending, &continuation, is_own)
@@ -164,8 +174,10 @@ impl ServerConnection {
     fn save_answers(&self, error: &Error) -> Option<SavedCall> {
         let pending = error.pending.as_deref()?;
         let is_deliberate = matches!(error.kind, ErrorKind::Unanswered(_) | ErrorKind::Stopped);
-        let has_answers = pending.round() > 1 || !answered(pending).is_empty();
-        if self.saved.is_some() || is_deliberate || !has_answers || pending.task_id().is_some() {
+        if self.saved.is_some() || is_deliberate || pending.task_id().is_some() {
+            return None;
+        }
+        if pending.round() <= 1 && answered(pending).is_empty() {
             return None;
         }
         let file = format!("refrain-call-{}.json", std::process::id());
@@ -361,10 +373,11 @@ pub(super) fn missing_answers(asks: &[MissingAnswer]) -> String {
 
 /// The keys of asks with answers that were not sent yet.
 pub(super) fn answered(pending: &PendingCall) -> Vec<String> {
-    let unanswered = pending.unanswered();
-    let keys = pending.asks().into_iter().map(|ask| ask.key().to_owned());
-    keys.filter(|key| unanswered.iter().all(|ask| ask.key() != key))
-        .collect()
+    let keys = |asks: Vec<IncomingAsk>| Vec::from_iter(asks.iter().map(|ask| ask.key().to_owned()));
+    let unanswered = keys(pending.unanswered());
+    let mut answered = keys(pending.asks());
+    answered.retain(|key| !unanswered.contains(key));
+    answered
 }
 
 /// Adds why the server may have rejected a round. A message about the state is not about the answers.

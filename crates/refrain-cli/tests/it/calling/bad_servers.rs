@@ -378,6 +378,28 @@ async fn oversized_state_is_rejected() {
 }
 
 #[tokio::test]
+async fn large_sampling_request_is_not_copied_many_times() {
+    let text = "x".repeat(15 * 1024 * 1024);
+    let message = json!({"role": "user", "content": {"type": "text", "text": text}});
+    let params = json!({"messages": [message], "maxTokens": 1});
+    let ask = json!({"q": {"method": "sampling/createMessage", "params": params}});
+    let server = FakeServer::start(
+        move |request| match request["params"].get("inputResponses") {
+            None => asks(&ask, "state"),
+            Some(answers) => Respond::Result(
+                json!({"resultType": "complete", "content": [answers["q"]["content"]]}),
+            ),
+        },
+    )
+    .await;
+    // The sampler answers with the peak of the resident memory of its parent, in KiB.
+    let sampler = "cat > /dev/null; awk '/VmHWM/ {print $2}' /proc/$PPID/status";
+    let output = run(["call", &server.url(), "tool", "--sampler", sampler]).await;
+    let peak: u32 = output.out.trim().parse().expect("a number");
+    assert!(peak < 100 * 1024, "{peak} KiB");
+}
+
+#[tokio::test]
 async fn unknown_result_type_is_reported() {
     let server = FakeServer::start(|_| Respond::Result(json!({"resultType": "maybe"}))).await;
     let output = run(["call", &server.url(), "tool"]).await;
