@@ -175,7 +175,7 @@ fn malformed_key_line_is_reported_without_its_secret() {
     let secret = whole.split_whitespace().next_back().unwrap();
     let short = &secret[..40];
     for (broken, reason) in [
-        (whole.replace("minting", "mining"), "the state must be"),
+        (whole.replace("minting", "mining"), "where STATE is"),
         (whole.replace(secret, short), "32 bytes"),
         (whole.replace("minting", ""), "ID STATE SECRET"),
         (

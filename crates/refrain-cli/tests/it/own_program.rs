@@ -348,9 +348,12 @@ error: {path}:8:9: proxy.build must be one of `connect`, `fail`, `hang`, not `co
         assert!(check.out.lines().any(is_row), "{name}: {check:?}");
     }
     // `store tasks` reads the store of the same file. Its former name still works.
+    let with_store = files.write("store.toml", &format!("store = \"memory:\"\n{text}"));
+    let with_store = with_store.to_str().expect("a path in UTF-8");
     for name in [&["store", "tasks"][..], &["tasks"]] {
-        let args = [name, &["list", "--config", good, "--store", "memory:"]].concat();
+        let args = [name, &["list", "--config", with_store]].concat();
         let tasks = Output::of(command(&args)).await;
-        assert!(tasks.ok, "{tasks:?}");
+        let why = "error: a memory store belongs to one process";
+        assert!(tasks.code == 1 && tasks.err.contains(why), "{tasks:?}");
     }
 }

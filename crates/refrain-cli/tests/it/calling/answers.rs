@@ -448,9 +448,13 @@ async fn name_in_place_of_the_url_is_reported_with_the_whole_command() {
         assert_eq!((output.code, output.err), (2, error), "{args:?}");
     }
     // An address without its scheme is not a name.
-    for address in ["localhost:8080/mcp", "127.0.0.1/mcp", "mcp.example.com"] {
+    for (address, url) in [
+        ("localhost:8080/mcp", "http://localhost:8080/mcp"),
+        ("127.0.0.1/mcp", "http://127.0.0.1/mcp"),
+        ("mcp.example.com", "http://mcp.example.com/mcp"),
+    ] {
         let output = run(["call", address, "hello"]).await;
-        let hint = format!("did you mean http://{address}?");
+        let hint = format!("did you mean {url}?");
         assert_says(&output, 2, &[&hint]);
     }
 }
