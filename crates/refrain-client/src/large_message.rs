@@ -5,8 +5,8 @@ use std::panic::resume_unwind;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
-/// Parsing a message of this size takes about a millisecond.
-const LARGE: usize = 256 * 1024;
+/// The size of a large message, in bytes. Parsing a deeply nested one takes a few milliseconds.
+const LARGE: usize = 32 * 1024;
 
 /// The permit to parse a large message. There is one in the process: however many large responses arrive, parsing them uses
 /// at most one core.

@@ -15,8 +15,12 @@ use std::sync::OnceLock;
 const STEPS_MAX: u64 = 20_000_000;
 /// Up to this many steps, an error says where the value does not match. Each step may need memory for an error.
 const EXPLAINED_STEPS_MAX: u64 = 100_000;
-/// The maximum number of parts of a schema, with references expanded.
-const PARTS_MAX: u64 = 100_000;
+/// The maximum number of parts of a schema, with references expanded. The validator needs up to 2 KB for each.
+const PARTS_MAX: u64 = 30_000;
+/// The maximum sum of the lengths of the locations (base URI and path) of all parts, in bytes. The validator keeps a few copies.
+const LOCATIONS_MAX: usize = 4 << 20;
+/// A schema with an `$id` of its own counts as this many parts.
+const ID_PARTS: u64 = 16;
 /// The maximum depth of a schema, with references expanded.
 const DEPTH_MAX: usize = 128;
 /// The maximum number of patterns of a schema, with references expanded.
@@ -115,6 +119,8 @@ impl Compiled {
             by_reference: HashMap::new(),
             expanding: Vec::new(),
             is_exact: true,
+            location: 0,
+            locations: 0,
         };
         let cost = match costs.of(schema, 0) {
             Ok(cost) if cost.parts <= PARTS_MAX && cost.patterns <= PATTERNS_MAX => cost,
@@ -214,11 +220,16 @@ struct Costs<'a> {
     expanding: Vec<&'a str>,
     /// Whether all references were resolved with certainty.
     is_exact: bool,
+    /// The length of the location of the current part.
+    location: usize,
+    /// The sum of the lengths of the locations of all parts.
+    locations: usize,
 }
 
 impl<'a> Costs<'a> {
     fn of(&mut self, schema: &'a Value, depth: usize) -> Result<Cost, UnboundedCost> {
-        if depth > DEPTH_MAX {
+        self.locations = self.locations.saturating_add(self.location);
+        if depth > DEPTH_MAX || self.locations > LOCATIONS_MAX {
             return Err(UnboundedCost);
         }
         let mut cost = Cost::PART;
@@ -229,9 +240,13 @@ impl<'a> Costs<'a> {
                 }
             }
             Value::Object(keywords) => {
+                let parent = self.location;
+                let base = ["$id", "id"].map(|id| schema[id].as_str().map_or(0, str::len));
                 for (keyword, value) in keywords {
+                    self.location = parent + base[0] + base[1] + keyword.len() + 1;
                     cost += self.of_keyword(keyword, value, depth)?;
                 }
+                self.location = parent;
             }
             _ => {}
         }
@@ -251,7 +266,10 @@ impl<'a> Costs<'a> {
             ("unevaluatedProperties" | "unevaluatedItems", _) => Err(UnboundedCost),
             ("$id" | "id", Value::String(_)) if depth > 0 => {
                 self.is_exact = false;
-                Ok(Cost::PART)
+                Ok(Cost {
+                    parts: ID_PARTS,
+                    patterns: 0,
+                })
             }
             ("pattern", Value::String(pattern)) => Cost::of_pattern(pattern),
             ("patternProperties", Value::Object(schemas)) => {
@@ -418,6 +436,22 @@ mod tests {
             mismatch(&wide, &json!({"p7": 7, "rest": vec![0; 20_000]})),
             None
         );
+    }
+
+    /// The validator needs memory for the location of each part.
+    #[test]
+    fn schema_with_long_locations_is_not_applied() {
+        let nested = |name_length, parts| {
+            let names = (0..parts).map(|at| (format!("p{at}"), json!({"type": "string"})));
+            let inner: serde_json::Map<_, _> = names.collect();
+            json!({"properties": {"x".repeat(name_length): {"properties": inner}, "a": {"type": "string"}}})
+        };
+        let content = json!({"a": 1});
+        assert!(mismatch(&nested(20, 2000), &content).is_some());
+        assert_eq!(mismatch(&nested(20_000, 2000), &content), None);
+        let mut with_id = nested(20, 2000);
+        with_id["$id"] = json!(format!("http://x/{}", "y".repeat(20_000)));
+        assert_eq!(mismatch(&with_id, &content), None);
     }
 
     #[test]

@@ -123,6 +123,9 @@ impl_store!(PgStore, Postgres);
 
 impl GroupCommit for Postgres {
     const BEGIN: &'static str = "BEGIN";
+    // Several connections write.
+    const LARGE_PAUSE: u32 = 0;
+    const LOCK_TIMEOUT: Duration = Duration::ZERO;
     const IMPLICIT: bool = true;
 
     async fn fetch(

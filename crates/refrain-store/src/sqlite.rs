@@ -58,7 +58,9 @@ impl SqliteStore {
             .busy_timeout(BUSY_TIMEOUT)
             .synchronous(SqliteSynchronous::Full)
             .disable_statement_logging();
-        let mut writer = options.connect().await?;
+        // A transaction waits for the write lock itself: SQLite's own waits grow to 100 ms.
+        let writer_options = options.clone().busy_timeout(Duration::ZERO);
+        let mut writer = writer_options.connect().await?;
         prepare(&mut writer).await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
@@ -66,9 +68,9 @@ impl SqliteStore {
             // Otherwise sqlx logs each slow acquire.
             .acquire_slow_threshold(BUSY_TIMEOUT)
             .test_before_acquire(false)
-            .connect_lazy_with(options.clone().pragma("query_only", "ON"));
+            .connect_lazy_with(options.pragma("query_only", "ON"));
         let (writes, batches) = WriteQueue::new();
-        tokio::spawn(write_batches(batches, writer, options));
+        tokio::spawn(write_batches(batches, writer, writer_options));
         Ok(Self {
             writes,
             readers,
@@ -96,6 +98,8 @@ impl_store!(SqliteStore, Sqlite);
 
 impl GroupCommit for Sqlite {
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
+    const LARGE_PAUSE: u32 = 2;
+    const LOCK_TIMEOUT: Duration = BUSY_TIMEOUT;
     // A write may be several statements.
     const IMPLICIT: bool = false;
 

@@ -14,8 +14,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// The size of a large result, in bytes. Encoding it takes about a millisecond.
-const LARGE: usize = 256 * 1024;
+/// The size of a large result, in bytes. Encoding a deeply nested one takes a few milliseconds.
+const LARGE: usize = 32 * 1024;
 
 static ENCODING: Semaphore = Semaphore::const_new(1);
 

@@ -4,8 +4,9 @@
 //! its writes run again in a transaction each, so that only the failing one gets the error. This costs nothing while no
 //! query fails, unlike a savepoint for each. If the commit fails, all writes get its error.
 //!
-//! Small writes do not wait for queued large ones: a transaction takes small writes first, and then about one large write. While
-//! small writes fill whole transactions, a large write follows each of these.
+//! Small writes do not wait for queued large ones: a transaction of small writes takes no large one. While small writes fill
+//! whole transactions, a large write follows each of these. If one connection writes everything, it also pauses large writes
+//! after each transaction with one: a caller with many large writes delays the small writes of others little.
 //!
 //! A queued write whose caller no longer waits is dropped. Once taken from the queue, a write is committed in any case.
 
@@ -14,7 +15,9 @@ use sqlx::query::Query;
 use sqlx::{Connection, Database, Execute, IntoArguments, SqlStr};
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
 
 type Result<T, E = StoreError> = std::result::Result<T, E>;
 
@@ -24,6 +27,11 @@ const MAX_WRITES: usize = 128;
 const MAX_BYTES: usize = 1 << 20;
 /// The size of a large write.
 const LARGE: usize = 64 << 10;
+/// The longest pause of large writes.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// How often a transaction tries to get the write lock of another process. A short wait finds the moment between two
+/// transactions of a busy process.
+const LOCK_POLL: Duration = Duration::from_millis(2);
 /// The maximum number of queued writes.
 const MAX_QUEUED: usize = 1024;
 
@@ -31,6 +39,10 @@ const MAX_QUEUED: usize = 1024;
 pub(crate) trait GroupCommit: Database<Arguments: Clone + IntoArguments<Self>> {
     /// The statement that begins a transaction.
     const BEGIN: &'static str;
+    /// The pause of large writes after a transaction with one, as a multiple of its time.
+    const LARGE_PAUSE: u32;
+    /// How long a transaction waits for the write lock of another process.
+    const LOCK_TIMEOUT: Duration;
     /// Whether a single write runs without [`BEGIN`](Self::BEGIN), in an implicit transaction.
     const IMPLICIT: bool;
 
@@ -52,6 +64,10 @@ impl<DB: GroupCommit> QueuedWrite<DB> {
         sqlx::query_with(self.sql.clone(), self.arguments.clone())
     }
 
+    fn is_large(&self) -> bool {
+        self.bytes >= LARGE
+    }
+
     fn reply(self, done: Result<Vec<DB::Row>>) {
         // Fails if the caller no longer waits.
         let _ = self.reply.send(done);
@@ -69,38 +85,47 @@ struct QueuedWrites<DB: GroupCommit> {
     large: mpsc::Receiver<QueuedWrite<DB>>,
     /// Bytes of small writes since the last large one. Each write counts as at least its share of a transaction.
     small_bytes: usize,
+    /// The end of the pause of large writes.
+    large_from: Instant,
 }
 
 impl<DB: GroupCommit> QueuedWrites<DB> {
     async fn next(&mut self) -> Option<QueuedWrite<DB>> {
-        if let Some(write) = self.try_next() {
+        if let Some(write) = self.try_next(true) {
             return Some(write);
         }
+        let large = async {
+            sleep_until(self.large_from).await;
+            self.large.recv().await
+        };
         let write = tokio::select! {
             Some(write) = self.small.recv() => write,
-            Some(write) = self.large.recv() => write,
+            Some(write) = large => write,
             else => return None,
         };
         Some(self.count(write))
     }
 
-    fn try_next(&mut self) -> Option<QueuedWrite<DB>> {
-        let write = if self.small_bytes < MAX_BYTES {
-            let small = self.small.try_recv();
-            small.or_else(|_| self.large.try_recv())
-        } else {
-            let large = self.large.try_recv();
-            large.or_else(|_| self.small.try_recv())
+    /// The next write, if there is one. A large one only if `allow_large`, and after their pause.
+    fn try_next(&mut self, allow_large: bool) -> Option<QueuedWrite<DB>> {
+        let mut large = || match allow_large && Instant::now() >= self.large_from {
+            true => self.large.try_recv().ok(),
+            false => None,
         };
-        write.ok().map(|write| self.count(write))
+        let write = if self.small_bytes < MAX_BYTES {
+            self.small.try_recv().ok().or_else(large)
+        } else {
+            large().or_else(|| self.small.try_recv().ok())
+        };
+        write.map(|write| self.count(write))
     }
 
     fn count(&mut self, write: QueuedWrite<DB>) -> QueuedWrite<DB> {
-        self.small_bytes = match write.bytes < LARGE {
-            true => self
+        self.small_bytes = match write.is_large() {
+            true => 0,
+            false => self
                 .small_bytes
                 .saturating_add(write.bytes.max(MAX_BYTES / MAX_WRITES)),
-            false => 0,
         };
         write
     }
@@ -114,6 +139,7 @@ impl<DB: GroupCommit> WriteQueue<DB> {
             small: small_writes,
             large: large_writes,
             small_bytes: 0,
+            large_from: Instant::now(),
         };
         let batches = WriteBatches(Arc::new(Mutex::new(writes)));
         (Self { small, large }, batches)
@@ -181,7 +207,8 @@ impl<DB: GroupCommit> WriteBatch<DB> {
             let Ok(mut queue) = self.queue.0.try_lock() else {
                 return false;
             };
-            let Some(write) = queue.try_next() else {
+            let has_large = self.writes.iter().any(QueuedWrite::is_large);
+            let Some(write) = queue.try_next(has_large) else {
                 return false;
             };
             if !write.reply.is_closed() {
@@ -196,6 +223,17 @@ impl<DB: GroupCommit> WriteBatch<DB> {
 
     /// Commits the writes and replies to them. After an error the state of the connection is unknown.
     pub(crate) async fn commit(&mut self, connection: &mut DB::Connection) -> Result<()> {
+        let has_large = self.writes.iter().any(QueuedWrite::is_large);
+        let begun = Instant::now();
+        let committed = self.commit_writes(connection).await;
+        if has_large && DB::LARGE_PAUSE > 0 {
+            let pause = begun.elapsed().saturating_mul(DB::LARGE_PAUSE);
+            self.queue.0.lock().await.large_from = Instant::now() + pause.min(MAX_PAUSE);
+        }
+        committed
+    }
+
+    async fn commit_writes(&mut self, connection: &mut DB::Connection) -> Result<()> {
         match self.run(connection).await {
             Ok(Err(_)) if self.writes.len() > 1 => {
                 let mut done = Ok(());
@@ -225,9 +263,16 @@ impl<DB: GroupCommit> WriteBatch<DB> {
             let rows = DB::fetch(connection, self.writes[0].query()).await;
             return Ok(rows.map(|rows| vec![rows]));
         }
-        let mut tx = connection
-            .begin_with(SqlStr::from_static(DB::BEGIN))
-            .await?;
+        let deadline = Instant::now() + DB::LOCK_TIMEOUT;
+        let mut tx = loop {
+            match connection.begin_with(SqlStr::from_static(DB::BEGIN)).await {
+                Ok(tx) => break tx,
+                Err(error) if is_locked(&error) && Instant::now() < deadline => {
+                    sleep(LOCK_POLL).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
         let mut results = Vec::with_capacity(self.writes.len());
         while results.len() < self.writes.len() || self.take_write() {
             match DB::fetch(&mut tx, self.writes[results.len()].query()).await {
@@ -261,6 +306,12 @@ impl<DB: GroupCommit> WriteBatch<DB> {
             }
         }
     }
+}
+
+/// Whether another process holds the write lock of a SQLite file. The lower byte is the primary code.
+fn is_locked(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| code.parse().is_ok_and(|code: u32| code & 0xff == 5))
 }
 
 /// Copies an error, with the message of its source.
@@ -310,8 +361,31 @@ mod tests {
     #[tokio::test]
     async fn small_write_does_not_wait_for_queued_large_writes() {
         let large = [4 << 20; 5];
-        let expected = ["sL", "L", "L", "L", "L"];
+        let expected = ["s", "L", "L", "L", "L", "L"];
         assert_eq!(transactions(large.into_iter().chain([10])).await, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn small_write_does_not_wait_for_the_pause_of_large_ones() {
+        let (queue, batches) = WriteQueue::<Sqlite>::new();
+        let from = Instant::now() + MAX_PAUSE;
+        batches.0.lock().await.large_from = from;
+        let writes = async {
+            let large = queue.write(sqlx::query::<Sqlite>("L"), LARGE);
+            let small = queue.write(sqlx::query::<Sqlite>("s"), 10);
+            tokio::join!(large, small)
+        };
+        let next = async || batches.next().await.expect("a batch").writes.remove(0);
+        let taken = async {
+            let small = next().await;
+            assert_eq!(small.sql.as_str(), "s");
+            assert!(Instant::now() < from);
+            let large = next().await;
+            assert_eq!(large.sql.as_str(), "L");
+            assert!(Instant::now() >= from);
+        };
+        let (writes, ()) = tokio::join!(writes, taken);
+        assert!(writes.0.is_err() && writes.1.is_err(), "not committed");
     }
 
     #[tokio::test]
