@@ -58,19 +58,18 @@ impl SqliteStore {
             .busy_timeout(BUSY_TIMEOUT)
             .synchronous(SqliteSynchronous::Full)
             .disable_statement_logging();
-        // A transaction waits for the write lock itself: SQLite's own waits grow to 100 ms.
-        let writer_options = options.clone().busy_timeout(Duration::ZERO);
-        let mut writer = writer_options.connect().await?;
+        let mut writer = options.connect().await?;
         prepare(&mut writer).await?;
+        stop_waiting_for_locks(&mut writer).await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .acquire_timeout(BUSY_TIMEOUT)
             // Otherwise sqlx logs each slow acquire.
             .acquire_slow_threshold(BUSY_TIMEOUT)
             .test_before_acquire(false)
-            .connect_lazy_with(options.pragma("query_only", "ON"));
+            .connect_lazy_with(options.clone().pragma("query_only", "ON"));
         let (writes, batches) = WriteQueue::new();
-        tokio::spawn(write_batches(batches, writer, writer_options));
+        tokio::spawn(write_batches(batches, writer, options));
         Ok(Self {
             writes,
             readers,
@@ -120,7 +119,7 @@ async fn write_batches(
     while let Some(mut batch) = batches.next().await {
         // The connection was left in a transaction, or reports one after the disk was full.
         if connection.is_in_transaction() {
-            match options.connect().await {
+            match connect_writer(&options).await {
                 Ok(new) => connection = new,
                 Err(error) => {
                     let _ = batch.reply(Err(error.into()));
@@ -132,6 +131,18 @@ async fn write_batches(
             tracing::debug!(%error, "failed to write");
         }
     }
+}
+
+async fn connect_writer(options: &SqliteConnectOptions) -> Result<SqliteConnection, sqlx::Error> {
+    let mut writer = options.connect().await?;
+    stop_waiting_for_locks(&mut writer).await?;
+    Ok(writer)
+}
+
+/// SQLite's own waits for a lock grow to 100 ms. A group commit waits for the lock itself, in short steps.
+async fn stop_waiting_for_locks(writer: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    writer.execute("PRAGMA busy_timeout = 0").await?;
+    Ok(())
 }
 
 /// Text is stored unchanged: SQLite accepts any text, and indexes any length.
