@@ -14,8 +14,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// The size of a large result, in bytes. Encoding a deeply nested one takes a few milliseconds.
-const LARGE: usize = 32 * 1024;
+/// The size of a large result, in bytes. Encoding it takes about a millisecond.
+const LARGE: usize = 256 * 1024;
+
+/// The size above which a result is encoded on a blocking thread. Encoding a deeply nested one takes a few milliseconds.
+const BLOCKING: usize = 32 * 1024;
 
 static ENCODING: Semaphore = Semaphore::const_new(1);
 
@@ -67,10 +70,11 @@ impl BackendResult {
         }
     }
 
-    /// Encodes a large result on a blocking thread.
     pub(super) async fn encode(self, kind: CallKind) -> Result<Outcome> {
         let Self { members, permit } = self;
-        let is_large = permit.is_some();
+        let mut left = BLOCKING;
+        let is_blocking =
+            permit.is_some() || members.values().any(|value| has_size(value, &mut left));
         let encode = move || {
             let (result, to) = (RawResult(members), ReplyTo::default());
             let outcome = match kind {
@@ -80,7 +84,7 @@ impl BackendResult {
             drop(permit);
             outcome
         };
-        match is_large {
+        match is_blocking {
             true => spawn_blocking(encode).await.map_err(Error::internal)?,
             false => encode(),
         }
