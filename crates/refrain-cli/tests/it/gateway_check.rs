@@ -112,7 +112,7 @@ fn backend_that_does_not_start_fails_the_check() {
     assert_eq!(lines[0], "broken");
     assert_eq!(lines[1], format!("  error: {BROKEN}"));
     assert!(
-        lines[2].contains("run the command yourself to see the cause"),
+        lines[2].contains("run it yourself to see the cause"),
         "{output:?}"
     );
     assert!(

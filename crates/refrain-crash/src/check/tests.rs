@@ -265,7 +265,7 @@ fn early_takeover_and_write_without_lease_are_faults() {
     assert_fault(stale, |run| {
         run.records[0].push(wrote(1, NextState::Keep, 2_200_000, &[]));
     });
-    let revived = "process 0 held fence 1 for longer when process 1 had it under fence 2";
+    let revived = "process 0 still renewed its lease (fence 1) when process 1 had it under fence 2";
     assert_fault(revived, |run| run.records[0].push(extended(1, 2_200_000)));
     let missing = "<7:0.0> was journaled by process 0 under fence 1, but was missing when process 1 had it under fence 2";
     assert_fault(missing, |run| {

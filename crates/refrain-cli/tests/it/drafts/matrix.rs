@@ -54,7 +54,7 @@ const KINDS: [ToolKind; 7] = [
         asked: 1,
     },
     ToolKind {
-        name: "several asks at once",
+        name: "a form and sampling at once",
         tool: "weather_and_capital",
         arguments: || json!({"location": "New York"}),
         text: "Current weather in New York:\nTemperature: 72°F\nConditions: Partly cloudy\na model's words",
@@ -106,8 +106,10 @@ impl AskCounter {
 
     fn begin(&self, kind: &ToolKind) {
         self.count.store(0, Ordering::Relaxed);
-        self.at_once
-            .store(kind.name == "several asks at once", Ordering::Relaxed);
+        self.at_once.store(
+            kind.name == "a form and sampling at once",
+            Ordering::Relaxed,
+        );
     }
 
     /// Counts an ask.
