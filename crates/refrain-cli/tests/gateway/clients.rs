@@ -91,7 +91,7 @@ impl Client {
             // Both answer by themselves.
             roots: matches!(self, Self::Inspector | Self::Refrain),
             // It handles notifications concurrently.
-            log_order: self == Self::Rmcp,
+            notification_order: self == Self::Rmcp,
         }
     }
 

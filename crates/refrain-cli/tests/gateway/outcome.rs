@@ -36,8 +36,8 @@ pub(crate) struct Expected {
 pub(crate) struct Leeway {
     /// Whether the roots were asked for.
     pub(crate) roots: bool,
-    /// The order of log messages.
-    pub(crate) log_order: bool,
+    /// The order of log messages and progress.
+    pub(crate) notification_order: bool,
 }
 
 impl Outcome {
@@ -94,15 +94,19 @@ impl Expected {
         {
             return Err(format!("_meta: {}", found.result["_meta"]));
         }
-        if !self.progress.is_empty() && found.progress != self.progress {
-            return Err(format!("progress: {:?}", found.progress));
+        let mut progress = found.progress.clone();
+        if leeway.notification_order {
+            progress.sort_unstable_by(f64::total_cmp);
+        }
+        if !self.progress.is_empty() && progress != self.progress {
+            return Err(format!("progress: {progress:?}"));
         }
         self.compare_logs(found, leeway)
     }
 
     fn compare_logs(&self, found: &Outcome, leeway: Leeway) -> Result<(), String> {
         let mut found = found.logs.clone();
-        if leeway.log_order {
+        if leeway.notification_order {
             found.sort_unstable();
         }
         let is_logged = |(found, expected): (&String, &&str)| {
