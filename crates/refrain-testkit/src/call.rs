@@ -72,7 +72,8 @@ impl<'f> TestCall<'f> {
         self
     }
 
-    /// The version of the fleet that serves the first request, counted from 0. The others follow in turn.
+    /// Which version of the server receives the first request: 0 is that of [`Fleet::new`](crate::Fleet::new). The
+    /// versions take turns after it.
     pub fn first_version(mut self, version: usize) -> Self {
         self.first_version = version;
         self

@@ -40,7 +40,7 @@ impl RoundReport {
         &self.notes
     }
 
-    /// The version of the fleet that sent the reply, counted from 0.
+    /// Which version of the server sent the reply: 0 is that of [`Fleet::new`](crate::Fleet::new).
     pub fn version(&self) -> usize {
         self.version
     }

@@ -43,7 +43,7 @@ mod bridge {
 
     pub(super) fn set_parent(span: &Span, parent: Traceparent, state: Option<&str>) {
         let parent = Context::new().with_remote_span_context(to_otel(parent, state));
-        // Fails for spans that are not exported, which need no parent.
+        // Fails if the span is not exported, or was entered or read before.
         let _ = span.set_parent(parent);
     }
 

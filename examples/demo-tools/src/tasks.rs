@@ -7,9 +7,9 @@ use super::proposals::{echo_text, link_accounts_v1, link_accounts_v2};
 use refrain::prelude::*;
 use std::time::Duration;
 
-/// The poll interval of the echo in the proposals.
+/// The poll interval of the echo in the proposals that became MCP 2026-07-28.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The lifetime of the echo in the proposals.
+/// The lifetime of that echo.
 const ECHO_TTL: Duration = Duration::from_secs(60);
 /// The parts of a virtual machine's disk.
 const PARTS: u32 = 5;

@@ -69,8 +69,12 @@ impl ServerSettings {
             status = process.wait() => Some(status?),
         };
         if let Some(status) = ended {
+            let hint = match status.success() {
+                true => "; check that `main` calls `refrain_app::run`",
+                false => "",
+            };
             warn(&format!(
-                "the server did not start: {status}; waiting for a change"
+                "the server did not start: {status}{hint}; waiting for a change"
             ));
             return Ok(None);
         }

@@ -32,7 +32,7 @@ pub(super) enum Decision {
     Settle,
     /// Move the flow into a task.
     Detach,
-    /// Write the journal of a task.
+    /// Write the progress of a task, or publish the asks of a flow in memory.
     Write(AfterWrite),
     /// End the round with its open asks.
     Suspend(Suspension),
@@ -42,7 +42,9 @@ pub(super) enum Decision {
 /// Decides for a flow whose state is locked.
 pub(super) struct Decider<'a> {
     pub(super) shared: &'a Arc<Shared>,
+    /// Records and forwards the wakes of the handler.
     pub(super) waker: &'a Arc<FlowWaker>,
+    /// The same waker as a [`Waker`], with which the handler is polled.
     pub(super) handler_waker: &'a Waker,
     pub(super) settle: &'a mut SettleCounter,
     /// Whether the handler must be polled even if it is not woken.
@@ -78,6 +80,7 @@ impl Decider<'_> {
             return Decision::Settle;
         }
         if state.exceeds_limit(state.open_asks(), &self.shared.env.limits, true) {
+            // The fault is set and ends the flow.
             return Decision::PollAgain;
         }
         Decision::Suspend(state.suspend(self.shared.flow))
@@ -255,14 +258,14 @@ impl Decider<'_> {
         settle
     }
 
-    /// Returns whether the handler awaits a foreign future.
+    /// Returns whether the handler awaits a foreign future: one that is no operation of `cx`.
     fn others_hold_waker(&self, state: &FlowState) -> bool {
         let slots = state.slots.iter().filter_map(|slot| slot.waker.as_ref());
         let own = slots
             .chain(&state.cancel_wakers)
             .filter(|waker| waker.will_wake(self.handler_waker))
             .count();
-        // Three references belong to this flow, its waker and the shared state.
+        // Three references belong to the flow: `waker`, `handler_waker` and that of `Shared`.
         Arc::strong_count(self.waker) > 3 + own
     }
 }

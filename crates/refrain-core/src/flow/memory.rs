@@ -1,6 +1,6 @@
 //! Live flows: they stay in memory and continue when an answer arrives.
 //!
-//! A live flow publishes its asks as a task does. It is not written, handed on or retried, and it sends progress and
+//! A live flow publishes its asks as a task does. It is never stored, handed on or retried, and it sends progress and
 //! logs. New asks count as rounds, so that a handler has the same limits in every home.
 //!
 //! A live flow can become a task. It still stays in memory and is neither handed on nor retried, but its asks and its end
@@ -41,8 +41,9 @@ impl Start {
 }
 
 impl Flow {
-    /// Returns whether the flow has ended. If a flow in memory ended with an incomplete reply, start it again with
-    /// [`Start::task`], the snapshot of its last write and the answers to its asks.
+    /// Returns whether the flow has ended. If a flow in memory ended with an incomplete reply in the explicit style,
+    /// start it again with [`Start::task`], the snapshot of its last [`Event::Write`](super::Event::Write) and the
+    /// answers.
     pub fn has_ended(&self) -> bool {
         self.shared.lock().ended
     }

@@ -176,6 +176,7 @@ fn detailed_task_has_the_members_of_its_status() {
     let asks = || {
         vec![
             ("b".to_owned(), raw(r#"{"method":"roots/list"}"#)),
+            // A message must be one line: the line break becomes two spaces.
             ("a".to_owned(), raw("{\"method\":\r\n\"x\"}")),
         ]
     };
@@ -210,7 +211,7 @@ fn detailed_task_has_the_members_of_its_status() {
 }
 
 #[test]
-fn durations_are_clamped_to_exact_milliseconds() {
+fn durations_are_clamped_to_1_ms_and_the_largest_exact_integer() {
     let mut task = info(TaskState::Working);
     task.ttl = Duration::MAX;
     task.poll_interval = Duration::from_micros(10);
@@ -263,11 +264,11 @@ fn stored_ask_has_its_kind() {
         Ask::Roots,
     ];
     for ask in asks {
-        let kept = serde_json::to_string(&ask).unwrap();
-        assert_eq!(AskKind::of_request(&kept), Some(ask.kind()), "{kept}");
+        let request = serde_json::to_string(&ask).unwrap();
+        assert_eq!(AskKind::of_request(&request), Some(ask.kind()), "{request}");
     }
-    let old = r#"{"method":"elicitation/create","params":{"message":"Who?"}}"#;
-    assert_eq!(AskKind::of_request(old), Some(AskKind::Form));
+    let without_mode = r#"{"method":"elicitation/create","params":{"message":"Who?"}}"#;
+    assert_eq!(AskKind::of_request(without_mode), Some(AskKind::Form));
     for none in ["", "{}", r#"{"method":"tools/call"}"#] {
         assert_eq!(AskKind::of_request(none), None, "{none}");
     }

@@ -1,4 +1,4 @@
-//! Invalid types, which the trait bounds of the builder report at the function.
+//! Invalid types, which the trait bound of `Tool::new` reports at the function.
 
 use refrain::{Cx, Result, tool};
 
