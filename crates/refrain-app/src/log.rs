@@ -88,7 +88,7 @@ fn filter(text: &str) -> Result<EnvFilter, AppError> {
     if directives.peek().is_none() {
         return Ok(default_filter("info"));
     }
-    // A misspelt level would be the name of a target, and disable everything else.
+    // A misspelt level would be taken for the name of a target, and would disable everything else.
     for part in directives {
         let word = part.to_ascii_lowercase();
         let distance = |level: &str| strsim::damerau_levenshtein(&word, level);

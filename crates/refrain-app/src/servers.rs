@@ -146,11 +146,14 @@ pub(crate) fn configure(
 }
 
 fn keys_from_environment() -> Result<Option<KeyRing>, AppError> {
-    match std::env::var(KEYS) {
-        Ok(text) => Ok(Some(
-            text.parse()
-                .map_err(|error| format!("invalid ${KEYS}: {error}"))?,
-        )),
-        Err(_) => Ok(None),
-    }
+    let Ok(text) = std::env::var(KEYS) else {
+        return Ok(None);
+    };
+    let ring = text.parse::<KeyRing>().map_err(|error| {
+        with_hint(
+            format!("invalid ${KEYS}: {error}"),
+            format!("${KEYS} is the text of a key file; pass the path of a file with --keys"),
+        )
+    })?;
+    Ok(Some(ring))
 }

@@ -7,7 +7,8 @@ use refrain_app::log::{self, LogFormat};
 use refrain_app::sanitize::one_line;
 use refrain_app::{App, Command, ServeOptions, Setup, with_hint};
 use refrain_gateway::{
-    BackendReport, BackendTable, CheckedGateway, Gateway, GatewayConfig, SETTINGS, ToolReport,
+    BackendReport, BackendTable, CheckedGateway, Gateway, GatewayConfig, GatewayError, SETTINGS,
+    ToolReport,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use url::Url;
 
 const COMMAND_HINT: &str = "a command must speak MCP over standard input and output; run it yourself to see the cause. A command of a configuration \
                           file may need an environment variable in `env`, or `inherit_env = true`";
+const URL_HINT: &str = "check that the URL is right, and that its server runs";
 /// The maximum width of a column. Formatting panics above 65,535.
 const COLUMN_MAX: usize = 60;
 const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet, `memory:` for this process alone \
@@ -72,7 +74,7 @@ pub(crate) struct BackendFlags {
 
 impl BackendFlags {
     /// Adds the backend of the flags to the configuration. Also returns whether the flags name a backend.
-    fn add_to(&self, mut config: GatewayConfig) -> Result<(CheckedGateway, bool), AppError> {
+    fn add_to(&self, mut config: GatewayConfig) -> Result<(GatewayConfig, bool), AppError> {
         let is_given = self.url.is_some() || !self.command.is_empty();
         if is_given {
             let backend = BackendTable {
@@ -89,7 +91,7 @@ impl BackendFlags {
                 "pass -- COMMAND, --url URL, or --config FILE with a table [backends.NAME]",
             ));
         }
-        Ok((checked(&config)?, is_given))
+        Ok((config, is_given))
     }
 }
 
@@ -106,15 +108,35 @@ fn checked(config: &GatewayConfig) -> Result<CheckedGateway, AppError> {
     })
 }
 
+/// What to check if this backend did not start.
+fn start_hint(config: &GatewayConfig, backend: &str) -> &'static str {
+    let table = config.backends.get(backend);
+    match table.is_some_and(|table| table.url.is_some()) {
+        true => URL_HINT,
+        false => COMMAND_HINT,
+    }
+}
+
+/// The error of a gateway that did not start. With a single backend, the failed one is known.
+fn not_started(config: &GatewayConfig, error: GatewayError) -> AppError {
+    let backend = config.backends.keys().next();
+    match backend.filter(|_| config.backends.len() == 1) {
+        Some(backend) if matches!(error, GatewayError::Start(_)) => {
+            with_hint(error, start_hint(config, backend))
+        }
+        _ => error.into(),
+    }
+}
+
 fn app() -> App<BackendFlags, GatewayConfig> {
     let build = async |flags: &BackendFlags, config: GatewayConfig| {
         let (config, is_required) = flags.add_to(config)?;
-        let gateway = Gateway::new(config);
+        let gateway = Gateway::new(checked(&config)?);
         let builder = match gateway.connect(is_required).await {
             Ok(builder) => builder,
             Err(error) => {
                 gateway.stop().await;
-                return Err(error.into());
+                return Err(not_started(&config, error));
             }
         };
         let started = gateway.clone();
@@ -148,15 +170,14 @@ fn check(options: &CheckOptions) -> Result<ExitCode, AppError> {
         None => GatewayConfig::default(),
     };
     let (config, _) = options.backend.add_to(config)?;
-    let reports = runtime()?.block_on(Gateway::new(config).check());
+    let gateway = checked(&config)?;
+    let reports = runtime()?.block_on(Gateway::new(gateway).check());
     if options.json {
         anstream::println!("{}", serde_json::to_string_pretty(&reports)?);
     } else {
-        let hint = match options.backend.url {
-            Some(_) => "check that the URL is right, and that its server runs",
-            None => COMMAND_HINT,
-        };
-        reports.iter().for_each(|report| print(report, hint));
+        for report in &reports {
+            print(report, start_hint(&config, &report.backend));
+        }
     }
     let is_ok = reports.iter().all(|report| report.error.is_none());
     Ok(if is_ok {

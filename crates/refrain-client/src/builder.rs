@@ -150,8 +150,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Answers `roots/list` of a legacy server outside of any call with these roots, and declares the roots capability to
-    /// legacy servers. Some servers ask right after the connection is initialized.
+    /// Sets the roots for legacy servers that send `roots/list` outside of any call, and declares the roots capability to
+    /// them. Some servers ask right after the connection is initialized.
     ///
     /// During a call, `roots/list` goes to [`on_roots`](Self::on_roots), and is answered with these roots only if that
     /// handler is missing. Without this setting, requests outside of calls are rejected.
@@ -180,8 +180,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Passes asks on the session stream of a legacy HTTP server to the newest call. Otherwise they are rejected, because
-    /// they do not name their call. Use this only for connections that make one call at a time.
+    /// Lets a legacy HTTP server ask on its session stream (the response to `GET`): the newest call gets such asks.
+    /// Otherwise they are rejected, because they do not name their call. Use this only for connections that make one call at
+    /// a time.
     ///
     /// Servers on version 1 of the TypeScript SDK ask there, if their tools use `server.elicitInput(..)`.
     ///
@@ -195,8 +196,8 @@ impl ClientBuilder {
     }
 
     /// Leaves an ask of a server process unanswered if its call is dropped. Otherwise it is rejected, so that the server does
-    /// not wait for the answer; but some servers go on without one. Use this only if the connection is closed after a dropped
-    /// call.
+    /// not wait for the answer; but some servers then run the rest of the tool. Use this only if the connection is closed
+    /// after a dropped call.
     ///
     /// ```
     /// # use refrain_client::Client;

@@ -122,15 +122,15 @@ impl CrashRun {
             *self.postgres.lock() = Some(options);
             Ok(())
         };
-        let mut rounds = 0;
+        let mut calls = 0;
         tokio::select! {
             written = written => written,
-            failed = self.make_rounds(&mut rounds) => failed.map(|never| match never {}),
+            failed = self.make_calls(&mut calls) => failed.map(|never| match never {}),
         }?;
         let (to, mut disruptions) = (micros(), self.fleet.disruptions.lock());
         disruptions.restarts.push((from, to));
         let seconds = (to - from) as f64 / 1e6;
-        disruptions.failovers.push(Failover { seconds, rounds });
+        disruptions.failovers.push(Failover { seconds, calls });
         Ok(())
     }
 }

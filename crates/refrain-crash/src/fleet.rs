@@ -1,4 +1,5 @@
-//! The worker processes: start, call over HTTP, kill, stop and restart.
+//! The worker processes: start, call over HTTP, kill, stop and restart. To stop a worker is to send it SIGSTOP, and later
+//! SIGCONT. Times are in microseconds.
 //!
 //! Workers are killed when the fleet is dropped, and end when their standard input closes. A restarted worker has the
 //! addresses of the one before it.
@@ -29,6 +30,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkerKill {
+    /// The number of the process among all workers of the run.
     pub(crate) process: u32,
     /// The time just before the kill.
     pub(crate) at: u64,
@@ -47,6 +49,7 @@ pub(crate) struct WorkerStop {
 pub(crate) struct Disruptions {
     pub(crate) kills: Vec<WorkerKill>,
     pub(crate) stops: Vec<WorkerStop>,
+    /// The number of database connections that were cut.
     pub(crate) cuts: u64,
     /// Database restarts and failovers: start and end.
     pub(crate) restarts: Vec<(u64, u64)>,
@@ -59,7 +62,7 @@ pub(crate) struct Failover {
     /// From the kill of the server until a task was written to its standby.
     pub(crate) seconds: f64,
     /// Plain calls with an ask that were made meanwhile.
-    pub(crate) rounds: u64,
+    pub(crate) calls: u64,
 }
 
 /// The settings of all workers.
@@ -193,6 +196,7 @@ impl WorkerFleet {
         Ok(())
     }
 
+    /// Stops a worker for this time.
     pub(crate) async fn stop(&self, index: usize, time: Duration) -> Result<(), CrashError> {
         let Some((process, pid)) = self.pid(index)? else {
             return Ok(());

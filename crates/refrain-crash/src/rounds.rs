@@ -23,7 +23,7 @@ pub(crate) async fn plain(cx: Cx) -> Result<String> {
 
 impl CrashRun {
     /// Makes calls until one fails, and counts them.
-    pub(crate) async fn make_rounds(&self, made: &mut u64) -> Result<Infallible, CrashError> {
+    pub(crate) async fn make_calls(&self, made: &mut u64) -> Result<Infallible, CrashError> {
         loop {
             let asked = self.round(json!({})).await;
             let key = asked["inputRequests"].as_object();

@@ -71,5 +71,5 @@ fn tasks_on_postgres_survive_a_failover() {
     assert_disrupted(&report);
     let failovers = report["failovers"].as_array().expect("failovers");
     assert_eq!(failovers.len(), 1, "{report:#}");
-    assert!(failovers[0]["rounds"].as_u64() >= Some(1), "{report:#}");
+    assert!(failovers[0]["calls"].as_u64() >= Some(1), "{report:#}");
 }

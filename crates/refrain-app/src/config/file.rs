@@ -20,6 +20,15 @@ use toml::de::{DeTable, DeValue, Deserializer, Error};
 
 /// The setting whose default depends on another.
 const SHED_ABOVE: &str = "limits.shed_above";
+/// How the parser's errors about a text without quotes begin, if it starts like another kind of value.
+const UNQUOTED_TEXT: [&str; 6] = [
+    "invalid boolean",
+    "invalid date",
+    "invalid float",
+    "invalid integer",
+    "invalid mantissa",
+    "invalid time",
+];
 
 /// The positions of settings and tables in a file, by name.
 pub(super) type Spans = BTreeMap<String, Range<usize>>;
@@ -129,14 +138,14 @@ fn syntax_error(text: &str, error: &Error) -> ConfigError {
         before.trim_end_matches([' ', '\t']).ends_with('=')
             && (rest.is_empty() || rest.starts_with('#'))
     });
+    let message = error.message();
+    let may_be_text = UNQUOTED_TEXT.iter().any(|start| message.starts_with(start));
     let message = match is_empty {
-        true => "missing value",
-        false => error.message(),
+        true => "missing value".to_owned(),
+        false if may_be_text => format!("{message}; if this is a text, put it in quotes"),
+        false => message.to_owned(),
     };
-    ConfigError {
-        span,
-        message: message.to_owned(),
-    }
+    ConfigError { span, message }
 }
 
 /// Adds the defaults of settings that are missing in a table.

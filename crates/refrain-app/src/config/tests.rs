@@ -144,6 +144,11 @@ fn error_is_printed_with_its_position() {
     );
     let unquoted = parse("listen = a\"").unwrap_err();
     assert!(unquoted.contains("missing opening quote"), "{unquoted}");
+    // A path is taken for `false`, and an address for a number.
+    for text in ["keys = fleet.keys", "listen = 127.0.0.1:8080"] {
+        let unquoted = parse(text).unwrap_err();
+        assert!(unquoted.contains("put it in quotes"), "{unquoted}");
+    }
     assert!(
         parse("listen = \"\u{1F600}")
             .unwrap_err()

@@ -129,6 +129,16 @@ fn backend_that_does_not_start_fails_the_check() {
 }
 
 #[test]
+fn hint_matches_the_transport_of_the_backend() {
+    let files = Files::new();
+    let config = "[backends.web]\nurl = \"http://127.0.0.1:1/mcp\"\n";
+    let output = check(&files.write("gateway.toml", config), &[]);
+    assert_eq!(output.code, 1, "{output:?}");
+    let hint = "  hint: check that the URL is right, and that its server runs\n";
+    assert!(output.out.ends_with(hint), "{output:?}");
+}
+
+#[test]
 fn program_that_is_missing_fails_the_check() {
     let output = refrain(["gateway", "check", "--", "no-such-program"]);
     assert_eq!(output.code, 1, "{output:?}");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Start {
     pub(crate) snapshot: Snapshot,
-    /// Answers that came with a first request, used when an ask has that name.
+    /// Answers that came with a first request. Each is used when the handler makes an ask with its key.
     pub(crate) early_answers: Vec<(Box<str>, Arc<str>)>,
     pub(crate) trace: Trace,
     /// Whether another request can run this round too: with the same token, or with the same call id.
@@ -70,15 +70,15 @@ impl Start {
         start
     }
 
-    /// Marks a first round without a call id, which no other request can run. Its tokens contain the outcomes of `once`, so these are
-    /// recorded only if the call can become a task.
+    /// Marks a first round without a call id, which no other request can run. Every later token contains the outcomes of
+    /// `once`, so the replay log needs them only if the call can become a task.
     pub fn unrepeatable(mut self) -> Self {
         self.is_repeatable = false;
         self
     }
 
-    /// A resumed task, with the answers that are not in its journal yet. Answers are added in the order of their asks;
-    /// unknown keys are ignored.
+    /// A resumed task, with the answers that are not in its journal yet. Answers are added in the order of their asks.
+    /// Unknown keys are ignored. A malformed answer is dropped, and its ask is made again.
     pub fn task(mut snapshot: Snapshot, answers: &[(String, String)]) -> Self {
         let journal = &mut snapshot.journal;
         let written = journal.entries.len();
@@ -133,7 +133,7 @@ impl Start {
         Ok(Self::new(snapshot))
     }
 
-    /// Moves the deadline of the flow to this time if it is later, in seconds since 1970.
+    /// Moves the deadline of the flow to this time, in seconds since 1970, if that is later.
     pub fn extend_deadline(&mut self, deadline: u64) {
         self.snapshot.deadline = self.snapshot.deadline.max(deadline);
     }

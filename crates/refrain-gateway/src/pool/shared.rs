@@ -1,4 +1,4 @@
-//! Connections that serve concurrent calls of one owner: sessions of HTTP servers.
+//! Connections to HTTP servers, each shared by the concurrent calls of one owner.
 
 use super::{
     AcquireError, CallEnd, ConnectionGuard, ConnectionKey, ConnectionPermit, HeldConnection, Pool,
@@ -43,20 +43,21 @@ impl SharedConnection {
         self.started.get().map(|(_, permit)| permit)
     }
 
-    /// The time since which the connection has no users.
+    /// Since when the connection has no users. `None` while it is in use.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let state = self.state.lock();
         (state.users == 0).then_some(state.idle_since)
     }
 }
 
-/// The client of a connection that has no more users.
+/// The client of a connection without users. `None` if it has a user, or was never started.
 pub(super) fn into_client(connection: Arc<SharedConnection>) -> Option<Client> {
     let (client, _permit) = Arc::into_inner(connection)?.started.into_inner()?;
     Some(client)
 }
 
 impl Pool {
+    /// Waits for the shared connection with this key. If it must be started, it counts for the account.
     pub(super) async fn acquire_shared(
         self: &Arc<Self>,
         key: ConnectionKey,
@@ -93,7 +94,7 @@ impl Pool {
         connection
     }
 
-    /// Ends one use. A connection that failed or could not be started is removed.
+    /// Ends one use. Removes a connection that could not be started, and a broken one unless the backend keeps state.
     pub(super) fn release_shared(&self, connection: &Arc<SharedConnection>, end: CallEnd) {
         let mut state = self.state.lock();
         let mut shared = connection.state.lock();
@@ -101,8 +102,8 @@ impl Pool {
         shared.idle_since = Instant::now();
         let could_not_start = shared.users == 0 && connection.started.get().is_none();
         drop(shared);
-        let is_broken = end == CallEnd::Broken && !self.keeps_state();
-        if could_not_start || is_broken {
+        let is_useless = end == CallEnd::Broken && !self.keeps_state();
+        if could_not_start || is_useless {
             state
                 .shared
                 .retain(|shared| !Arc::ptr_eq(shared, connection));

@@ -2,7 +2,8 @@
 //!
 //! Each endpoint has its own loop, so that an endpoint that does not respond delays no other. A delivery is leased: if this
 //! instance stops before it is finished, another instance repeats it after the lease. So a crash loses no delivery, but an
-//! endpoint may get one twice. Deliveries are given up after `webhook_age` and dropped above `webhook_rows`.
+//! endpoint may get one twice. Deliveries are given up after `webhook_age`, and dropped if there are more
+//! than `webhook_rows`.
 
 use super::Tasks;
 use super::webhooks::{DeliveryError, Webhook};
@@ -135,7 +136,7 @@ impl EndpointWorker {
         tasks.services.metrics.webhooks.add(event);
         let stored = within(tasks.options.lease / 2, self.finish(&delivery, retry)).await;
         if stored.is_none() {
-            limited_event!(WARN, webhook = %self.webhook.name, "delivery not recorded: it will be repeated");
+            limited_event!(WARN, webhook = %self.webhook.name, "webhook delivery not recorded: it will be repeated");
         }
     }
 

@@ -3,8 +3,9 @@
 //! Invariant: at most one notification per task is pending for a slow client. The state is read when the client is ready
 //! for it, so that it is the latest.
 //!
-//! While there are subscriptions, one watcher receives the store's hints and polls the revisions of all subscribed tasks:
-//! hints may be lost, and not every store reports changes by other instances.
+//! While there are subscriptions, one watcher receives the store's hints that a task has changed. It also polls the
+//! revisions (numbers of changes) of all subscribed tasks: hints may be lost, and not every store reports changes by other
+//! instances.
 
 use super::Tasks;
 use super::request::TaskError;
@@ -174,7 +175,7 @@ async fn watch(tasks: Arc<Tasks>) {
             // Logged once per outage.
             Err(error) => {
                 if std::mem::take(&mut is_available) {
-                    limited_event!(WARN, %error, "failed to read revisions of subscribed tasks");
+                    limited_event!(WARN, %error, "failed to poll subscribed tasks");
                 }
             }
         }

@@ -321,6 +321,6 @@ async fn check_revisions(tasks: &Tasks, ids: &[TaskId]) {
                 }
             }
         }
-        Err(error) => tracing::warn!(%error, "failed to read revisions of running tasks"),
+        Err(error) => tracing::warn!(%error, "failed to poll running tasks"),
     }
 }
