@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use url::Url;
 
-const COMMAND_HINT: &str = "a command must speak MCP over standard input and output; run it yourself to see the cause. A command of a configuration \
-                          file may need an environment variable in `env`, or `inherit_env = true`";
+const COMMAND_HINT: &str = "check the command and $PATH, or run it yourself to see the cause: it must speak MCP over standard input and output. \
+                          A command of a configuration file may need an environment variable in `env`, or `inherit_env = true`";
+const URL_HINT: &str = "check that the URL is right, and that its server runs. If the server requires an access token, set `headers` or `oauth` in \
+                      a configuration file";
 /// The maximum width of a column. Formatting panics above 65,535.
 const COLUMN_MAX: usize = 60;
 const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet, `memory:` for this process alone \
@@ -147,16 +149,24 @@ fn check(options: &CheckOptions) -> Result<ExitCode, AppError> {
         Some(file) => app().read_settings(file)?,
         None => GatewayConfig::default(),
     };
+    let backends = config.backends.iter();
+    let with_url = backends.filter(|(_, table)| table.url.is_some());
+    let mut with_url: Vec<String> = with_url.map(|(name, _)| name.clone()).collect();
+    if options.backend.url.is_some() {
+        with_url.push("server".to_owned());
+    }
     let (config, _) = options.backend.add_to(config)?;
     let reports = runtime()?.block_on(Gateway::new(config).check());
     if options.json {
         anstream::println!("{}", serde_json::to_string_pretty(&reports)?);
     } else {
-        let hint = match options.backend.url {
-            Some(_) => "check that the URL is right, and that its server runs",
-            None => COMMAND_HINT,
-        };
-        reports.iter().for_each(|report| print(report, hint));
+        for report in &reports {
+            let hint = match with_url.contains(&report.backend) {
+                true => URL_HINT,
+                false => COMMAND_HINT,
+            };
+            print(report, hint);
+        }
     }
     let is_ok = reports.iter().all(|report| report.error.is_none());
     Ok(if is_ok {
