@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use url::Url;
 
-const COMMAND_HINT: &str = "a command must speak MCP over standard input and output; run it yourself to see the cause. A command of a configuration \
-                          file may need an environment variable in `env`, or `inherit_env = true`";
-const URL_HINT: &str = "check that the URL is right, and that its server runs";
+const COMMAND_HINT: &str = "check the command and $PATH, or run it yourself to see the cause: it must speak MCP over standard input and output. \
+                          A command of a configuration file may need an environment variable in `env`, or `inherit_env = true`";
+const URL_HINT: &str = "check that the URL is right, and that its server runs. If the server requires an access token, set `headers` or `oauth` in \
+                      a configuration file";
 /// The maximum width of a column. Formatting panics above 65,535.
 const COLUMN_MAX: usize = 60;
 const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet, `memory:` for this process alone \

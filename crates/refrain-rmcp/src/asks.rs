@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 pub(crate) enum AskName {
     /// The handler's own key.
     Key(String),
-    /// The method and number of the request, if the handler gave no key. Later code may send another form at this
-    /// number, so the form is part of the name.
+    /// The kind and number of the request, such as `elicitation-1`, if the handler gave no key. A newer version of the
+    /// handler may send another form at this number, so the key in the journal also has the fingerprint of the form.
     Numbered(String),
 }
 

@@ -176,7 +176,7 @@ const SHARED: &[Check<(Subject, Subject)>] = checks![
     fleet::each_task_is_claimed_once,
     fleet::task_cancelled_by_the_other_is_lost,
     fleet::log_and_tokens_are_shared,
-    outbox::delivery_of_the_other_is_claimed_once,
+    outbox::two_handles_claim_each_delivery_once,
 ];
 
 /// Runs every check, each on an empty store that `make` returns.

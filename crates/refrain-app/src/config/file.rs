@@ -245,6 +245,8 @@ fn describe(name: Option<&str>, error: &str) -> String {
     let to_toml = |kind| match kind {
         "a sequence" | "sequence" => "a list",
         "a map" | "map" => "a table",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "0 or a positive whole number",
         kind => kind,
     };
     let (expected, list_item) = (to_toml(expected), found.strip_prefix("string "));

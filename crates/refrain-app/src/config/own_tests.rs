@@ -123,7 +123,7 @@ fn all_errors_of_both_parts_are_reported_in_the_order_of_the_file() {
             "config.toml:4:1: unknown setting \"hom\" in [backends.files]; did you mean \"home\"?",
             "config.toml:6:1: unknown setting \"round\" in [limits]; did you mean \"rounds\"?",
             "config.toml:7:1: missing setting \"command\" in [backends.\"b.c\"]",
-            "config.toml:10:19: gateway.refresh_seconds must be u32, not integer `-1`",
+            "config.toml:10:19: gateway.refresh_seconds must be a whole number from 0 to 4294967295, not integer `-1`",
         ]
     );
 }

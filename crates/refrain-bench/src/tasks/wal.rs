@@ -35,7 +35,7 @@ impl WalState {
         Some(Self { salt, commits })
     }
 
-    /// The number of new commits. The WAL may have been reset once in between.
+    /// The number of new commits. The caller's open read transaction prevents a reset after the first of them.
     pub(crate) fn commits_since(&self, before: &Self) -> u64 {
         match self.salt == before.salt {
             true => self.commits - before.commits,

@@ -10,6 +10,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
+/// The length of the progress bar.
 const STEPS: u64 = 1000;
 /// The time between two frames of the spinner.
 const TICK: Duration = Duration::from_millis(100);
@@ -18,6 +19,7 @@ const MESSAGE_MAX: usize = 300;
 /// After this many lines about a task, there is at most one per interval.
 const LINES_MAX: u32 = 100;
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum number of texts held back. Further ones are dropped.
 const MAX_HELD: usize = 1000;
 const MAX_SERVER_LINES: usize = 20;
 

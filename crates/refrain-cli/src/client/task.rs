@@ -59,7 +59,7 @@ impl TaskTarget {
         let server = connect.target(&mut words)?;
         let id = words.next().ok_or_else(|| {
             CommandError::usage("missing task id")
-                .hint("`refrain call` prints the id of a task when it stops waiting for it")
+                .hint("pass the URL of the server and the id, which `refrain call` prints")
         })?;
         super::expect_end(words)?;
         Ok((connect, server, id))

@@ -41,7 +41,7 @@ impl Fleet {
         Client::new(self.gateways[at].address)
     }
 
-    /// Sends a round to a gateway, which must answer with an ask. Answers it with this name.
+    /// Sends a round to a gateway, whose reply must be one ask. Answers the ask with this name.
     async fn asked(&self, at: usize, call: &mut Call, name: &str) {
         let reply = self.client(at).round(call).await;
         let Reply::Asked(keys) = &reply else {

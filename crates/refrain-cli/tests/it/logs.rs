@@ -243,7 +243,7 @@ async fn output_of_a_backend_is_logged_at_a_limited_rate() {
         assert!(matches!(&reply, Reply::Done(_)), "{reply:?}");
     }
     // More only if the calls take more than ten seconds.
-    for (event, limit) in [("backend stderr", 1000), ("invalid line ignored", 100)] {
+    for (event, limit) in [("backend stderr", 1000), ("line ignored: not an MCP", 100)] {
         gateway.log.wait_for(event, limit).await;
         let logged = gateway.log.count(event);
         assert!(logged < 5 * limit, "{event}: {logged}");

@@ -4,8 +4,8 @@ use super::error::{AuthResult, OAuthFailure, RedirectError};
 use super::metadata::IssuerMetadata;
 use url::Url;
 
-/// The code in the redirect. The redirect, including an error in it, is trusted only if its state and its issuer match the
-/// request.
+/// The code in the redirect. The redirect, including an error in it, is trusted only if its state is that of the request
+/// and its issuer is the expected one. The issuer may be missing if the server does not announce `iss`.
 pub(super) fn read(url: &Url, state: &str, metadata: &IssuerMetadata) -> AuthResult<String> {
     if param(url, "state")?.as_deref() != Some(state) {
         return Err(RedirectError::StateMismatch.into());

@@ -466,7 +466,12 @@ impl PipeState {
         let mut routes = self.routes.lock();
         // Some servers print a banner, so only an invalid response fails a request.
         if let Err(error) = routes.fail_request_of(line, error) {
-            limited_event!(WARN, program = self.program, %error, "invalid line ignored");
+            limited_event!(
+                WARN,
+                program = self.program,
+                %error,
+                "line ignored: not an MCP message; servers must log to standard error"
+            );
             let excerpt = || line.chars().take(EXCERPT_MAX).collect();
             routes.invalid_line.get_or_insert_with(excerpt);
         }

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected a text, { env = \"VARIABLE\" } or { file = \"PATH\" }"
+    expecting = "must be a string, { env = \"VARIABLE\" } or { file = \"PATH\" }"
 )]
 pub enum Setting {
     /// The text itself.

@@ -174,11 +174,11 @@ pub(super) async fn each_delivery_is_claimed_once(store: Subject) {
     assert_each_claimed_once(&store, &store).await;
 }
 
-pub(super) async fn delivery_of_the_other_is_claimed_once((one, other): (Subject, Subject)) {
+pub(super) async fn two_handles_claim_each_delivery_once((one, other): (Subject, Subject)) {
     assert_each_claimed_once(&one, &other).await;
 }
 
-/// Ends tasks and claims their deliveries concurrently, here and from `other`.
+/// Ends tasks and claims their deliveries concurrently, from these two handles of one store.
 async fn assert_each_claimed_once(one: &Subject, other: &Subject) {
     let mut ended = HashSet::new();
     for _ in 0..20 {

@@ -22,10 +22,10 @@ pub(crate) fn bytes_of(values: &[(String, Vec<u8>)]) -> usize {
     values.iter().map(|(_, value)| value.len()).sum()
 }
 
-/// Decodes the text of a column.
+/// Decodes the text of a column: Postgres cannot store the character NUL, so it is escaped there.
 pub(crate) type DecodeText = fn(String) -> String;
 
-/// A task, with one of its open asks.
+/// A row of `select_tasks!`, with the columns in its order: a task, with one of its open asks.
 pub(crate) struct TaskRecord(TaskRow, Option<(String, Vec<u8>)>);
 
 impl<'r, R: Row> FromRow<'r, R> for TaskRecord
@@ -120,8 +120,9 @@ pub(crate) fn claimed_tasks(
         let (id, fence, owner, flow, tool, call, journal, attempt, last_error, ..) = record;
         let (.., ttl, revision, unread, account, left) = record;
         let flow: [u8; 16] = flow.try_into().map_err(|flow: Vec<u8>| {
-            let bytes = flow.len();
-            StoreError::Corrupt(format!("flow id has {bytes} bytes, expected 16").into())
+            let (bytes, task) = (flow.len(), TaskId::stored(id.clone()));
+            let message = format!("flow id of task {task:?} has {bytes} bytes, expected 16");
+            StoreError::Corrupt(message.into())
         })?;
         if unread > 0 {
             with_unread.push(id.clone());
@@ -145,7 +146,7 @@ pub(crate) fn claimed_tasks(
     Ok((tasks, with_unread))
 }
 
-/// Adds answers to their tasks. They are read after the claim, so that no counted answer is missing.
+/// Adds answers to their tasks. They are read after the claim, so that none that `unread` counts is missing.
 pub(crate) fn add_answers(
     tasks: &mut [ClaimedTask],
     records: Vec<(String, String, Vec<u8>)>,
