@@ -50,8 +50,8 @@ async fn order(cx: Cx, payments: State<Payments>, args: Order) -> Result<String>
     if !confirm {
         return Ok("Nothing was ordered.".into());
     }
-    // Later rounds use the saved value of this step, and do not charge again. If a step's work is an
-    // async block, end it with `ok(value)`: in `Ok(value)` the compiler cannot infer the error type.
+    // Later rounds use the saved value of this step, and do not charge again. If the work of a step
+    // is an async block, end it with `ok(value)`: with `Ok(value)` the error type is not inferred.
     let receipt = cx
         .step_with_key("charge", |key| payments.charge(&item, key))
         .await?;
