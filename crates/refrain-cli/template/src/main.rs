@@ -7,7 +7,7 @@ use std::process::ExitCode;
 #[cfg(test)]
 mod tests;
 
-/// A form: clients show one input for each field, with its comment as the label.
+/// A form: clients show one input for each field, with its doc comment as the description.
 #[derive(Deserialize, Elicit)]
 struct Caller {
     /// Your name
@@ -17,7 +17,8 @@ struct Caller {
 /// Greets the caller.
 #[tool]
 async fn hello(cx: Cx) -> Result<String> {
-    // The function is suspended until the answer arrives, and may continue in another process.
+    // The round ends here. With the answer, the function runs again from the top, perhaps in
+    // another process.
     let caller: Caller = cx.elicit("caller", "What should I call you?").await?;
     Ok(format!("Hello, {}.", caller.name))
 }
@@ -41,7 +42,7 @@ struct Delivery {
 }
 
 /// Orders an item, pays for it, and asks later whether it arrived.
-#[tool(detaches)]
+#[tool(detaches)] // `cx.detach()` then works for clients of draft protocols, too
 async fn order(cx: Cx, payments: State<Payments>, args: Order) -> Result<String> {
     let item = args.item;
     let question = format!("Order one {item}?");
@@ -49,12 +50,13 @@ async fn order(cx: Cx, payments: State<Payments>, args: Order) -> Result<String>
     if !confirm {
         return Ok("Nothing was ordered.".into());
     }
-    // The function runs again from the top in each round. A step does not: its value is kept. In an async block, write `ok(value)`
-    // instead of `Ok(value)`: there the compiler cannot infer the error type.
+    // Later rounds use the saved value of this step, and do not charge again. If the work of a step
+    // is an async block, end it with `ok(value)`: with `Ok(value)` the error type is not inferred.
     let receipt = cx
         .step_with_key("charge", |key| payments.charge(&item, key))
         .await?;
-    // From here on the call is a task: it survives a restart, and its client need not wait for it.
+    // From here on the call is a task, if its client supports tasks: it survives a restart, and the
+    // client need not wait for it.
     cx.detach().await?;
     cx.status(format!("The {item} is on its way."));
     let message = format!("The {item} was sent.");

@@ -1,4 +1,4 @@
-//! The tools on a fleet in one process: a new instance serves every request.
+//! Tests of the tools. The test kit serves each request with a new instance, all in this process.
 
 use super::server;
 use refrain_testkit::{Fleet, Script};
@@ -20,7 +20,8 @@ async fn order_is_delivered_whichever_instance_crashes() {
         .answer("delivery", json!({"arrived": true}));
     let fleet = Fleet::new(server);
     let call = fleet.call("order", json!({"item": "lamp"})).script(script);
-    // Makes the call many times: with a crash at each operation of `cx` before the task, and with each response lost.
+    // Makes the call many times: with a crash at each operation of `cx` before the task, and with
+    // each response lost.
     let report = call.crash_everywhere().await;
     let expected = "Delivered: receipt for one lamp.";
     assert_eq!(report.undisturbed().text(), expected);
