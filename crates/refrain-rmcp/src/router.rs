@@ -40,8 +40,8 @@ use serde_json::{Map, Value, json};
 ///
 /// #[tool_router]
 /// impl Files {
-///     fn new(asking: &Server) -> Self {
-///         Self { tools: Self::tool_router() + refrain_rmcp::router(asking) }
+///     fn new(server: &Server) -> Self {
+///         Self { tools: Self::tool_router() + refrain_rmcp::router(server) }
 ///     }
 ///
 ///     #[tool(description = "Counts the files")]
@@ -53,8 +53,8 @@ use serde_json::{Map, Value, json};
 /// #[tool_handler(router = self.tools)]
 /// impl ServerHandler for Files {}
 ///
-/// let asking = Server::builder("files", "1.0").tool(wipe()).build()?;
-/// let files = Files::new(&asking);
+/// let server = Server::builder("files", "1.0").tool(wipe()).build()?;
+/// let files = Files::new(&server);
 /// assert!(files.tools.has_route("wipe") && files.tools.has_route("count"));
 /// # Ok::<(), refrain::server::BuildError>(())
 /// ```

@@ -107,7 +107,7 @@ impl HttpService {
         self.handle_with(request, None, self).await
     }
 
-    /// Handles one request. `activity`: the request is counted as in flight on this connection.
+    /// Handles one request. With `activity`, the request counts as in flight on its connection.
     pub(crate) async fn handle_with<B>(
         &self,
         request: http::Request<B>,

@@ -155,7 +155,7 @@ impl Driver {
                         }
                     }
                     Event::Ended(end) => return self.finish(running, end).await,
-                    Event::Suspended(_) => unreachable!("a task writes its asks, it is not cut"),
+                    Event::Suspended(_) => unreachable!("a task writes its asks instead"),
                 },
                 DriverTurn::CheckLease => {
                     if !self.check_lease(running).await? {

@@ -8,9 +8,9 @@ use std::time::Duration;
 /// Settings for running and storing tasks. All instances that share a store should use the same settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskOptions {
-    /// Maximum number of tasks that one instance runs at the same time. One owner runs at most as many tasks as further ones
-    /// could start: half of the limit, or a third for each of two owners. The last quarter is for owners without a running
-    /// task. With an authenticator, a quarter is reserved for authenticated owners. Default 64.
+    /// Maximum number of tasks that one instance runs at the same time. One owner runs at most half of them, two owners a
+    /// third each, and so on. The last quarter is for owners without a running task. With an authenticator, a quarter is
+    /// reserved for authenticated owners. Default 64.
     pub concurrent: usize,
     /// The duration of a lease, which is renewed after every third of it. Default 30 seconds.
     pub lease: Duration,
