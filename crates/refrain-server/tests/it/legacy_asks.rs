@@ -3,7 +3,7 @@
 use crate::support::legacy::{Session, call, filled_in, request};
 use crate::support::{
     Guard, Instance, Login, SignalReceiver, Signals, Word, assert_contains, cancel, expect_signal,
-    greet, keys, polled_again, signals, start, start_advertised,
+    greet, keys, poll_again, signals, start, start_advertised,
 };
 use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result};
 use refrain_server::{
@@ -48,7 +48,7 @@ async fn talks(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
     loop {
         cx.progress(1.0, None, "and on");
-        polled_again().await;
+        poll_again().await;
     }
 }
 
@@ -341,7 +341,7 @@ async fn call_can_be_cancelled_at_any_instance() {
     assert_eq!(text(&stream.next().await), "Ann");
 }
 
-/// With a single-threaded runtime.
+/// The runtime has one thread, so the handler must not occupy it.
 #[tokio::test]
 async fn handler_with_constant_progress_can_be_cancelled() {
     let (builder, _signals, mut received) = builder(&keys());
