@@ -17,8 +17,8 @@ use serde_json::{Map, Value, json};
 
 /// The tools of a Refrain server as a router, to be added to the router of an rmcp server.
 ///
-/// A client of 2026-07-28 answers in rounds, with sealed tokens; an older client is asked through its peer. Progress
-/// and logs reach the client. Tasks are not offered: a call runs inline. Tokens are bound to the
+/// A client of the revision 2026-07-28 answers in rounds, with sealed tokens; an older client is asked through its peer.
+/// Progress and logs reach the client. Tasks are not offered: a call runs inline. Tokens are bound to the
 /// [`Principal`](refrain::auth::Principal) in the extensions of the request, otherwise to the anonymous caller.
 ///
 /// ```

@@ -335,7 +335,7 @@ fn needs_encoding(c: char) -> bool {
     !c.is_ascii_graphic() || r#"<>"{}|\^`"#.contains(c)
 }
 
-/// The URI without characters that must be percent-encoded. A valid URI is unchanged.
+/// The URI, with the characters percent-encoded that a URI must not contain. A valid URI is unchanged.
 pub(crate) fn encode_uri(uri: &str) -> Cow<'_, str> {
     match uri.chars().any(needs_encoding) {
         true => normalize_uri(uri),

@@ -10,7 +10,7 @@ use refrain_http::{HttpClient, HttpError};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an idle connection is kept: shortly, since there are usually minutes between two requests.
+/// How long an idle connection is kept. Short, since there are usually minutes between two requests.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BYTES: usize = 512 * 1024;
 
