@@ -129,7 +129,7 @@ pub enum BuildError {
     #[error("invalid header name {0:?} for the client's address")]
     HeaderName(String),
     /// A limit is too small.
-    #[error("limit {0} must be at least 1")]
+    #[error("limit {0} is too small: use at least 1, for a duration at least one second")]
     Limit(&'static str),
     /// A scope is invalid.
     #[error("invalid scope {scope:?} of {owner}: {reason}")]

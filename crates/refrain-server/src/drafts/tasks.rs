@@ -122,7 +122,7 @@ impl DraftEndpoint {
         loop {
             let reply = self.send(&get, caller).await;
             let is_working = reply.task_status() == Some("working");
-            // No permit for the call at the moment: poll again later.
+            // Once the client waits, a lack of permits is no reason to end: poll again later.
             let is_busy = matches!(reply.status, Status::Busy(_)) && changes.is_some();
             if !is_working && !is_busy {
                 return self.respond(reply);

@@ -34,9 +34,10 @@ pub struct TaskOptions {
     pub journal: usize,
     /// Maximum number of tasks of one owner that have not ended. Further calls that need a task get an error. Default 1000.
     pub unfinished_each: usize,
-    /// Maximum size of one owner's data in the store, in bytes: arguments, journals, asks, answers, results and spilled
-    /// tokens, each task and token rounded up to the next KiB, and records of the replay log. Ended tasks count until they are
-    /// deleted. More data is rejected, and a task whose journal needs it fails. Default 64 MiB.
+    /// Maximum size of one owner's data in the store, in bytes: tasks with their arguments, journals, asks, answers and
+    /// results; tokens that are too large to send; and records of the replay log. Each task and token is rounded up to the next
+    /// KiB. Ended tasks count until they are deleted. More data is rejected, and a task whose journal needs it fails. Default
+    /// 64 MiB.
     pub bytes_each: usize,
     /// Maximum size of the data of all owners, in bytes. The last quarter is for owners that have at most a sixteenth of
     /// `bytes_each`. With an authenticator, anonymous callers use at most three quarters. Default 16 GiB.
