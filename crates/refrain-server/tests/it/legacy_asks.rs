@@ -195,7 +195,7 @@ async fn ask_without_client_capability_is_an_error_result_of_tools() {
 }
 
 #[tokio::test]
-async fn client_error_ends_the_ask_and_invalid_form_is_asked_again() {
+async fn client_error_ends_the_ask_and_invalid_answer_is_asked_again() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;

@@ -162,7 +162,7 @@ async fn client_that_disconnects_mid_stream_cancels_the_handler() {
 }
 
 #[tokio::test]
-async fn tasks_of_a_handler_are_notified_of_cancellation() {
+async fn spawned_tasks_of_a_handler_are_notified_of_cancellation() {
     let (instance, _signals, mut received) = instance(ServerLimits::default()).await;
     let mut connection = instance.connect().await;
     connection.send(&call("spawning")).await;

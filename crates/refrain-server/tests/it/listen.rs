@@ -475,7 +475,7 @@ fn caller(scopes: &str, expires: Option<SystemTime>) -> Caller {
 }
 
 #[tokio::test]
-async fn resource_notifications_require_its_scopes() {
+async fn resource_notifications_require_the_scopes_of_the_resource() {
     let server = builder().build().expect("a valid server");
     let filter = json!({"resourceSubscriptions": ["x://late", "x://r"]});
     let request = listen(json!(1), filter).message();

@@ -263,7 +263,7 @@ fn invalid_skills_are_rejected() {
 }
 
 #[test]
-fn directory_has_the_name_of_its_skill_and_no_links() {
+fn directory_must_have_the_name_of_its_skill_and_no_links() {
     let (dir, path) = refunds();
     let other = dir.path().join("other");
     fs::rename(&path, &other).expect("a new name");
