@@ -40,7 +40,7 @@ impl Adapter {
     /// round runs the tool from the top on any instance, with the answers so far. Without this, the future waits in the
     /// memory of its instance (home `live`).
     ///
-    /// The code of such a tool runs again in each round, so effects belong into a [`step`](crate::step()).
+    /// The code of such a tool runs again in each round, so wrap effects in a [`step`](crate::step()).
     ///
     /// ```
     /// # struct Shop;

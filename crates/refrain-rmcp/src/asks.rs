@@ -182,7 +182,8 @@ pub(crate) fn call_failed(error: ErrorData) -> Error {
     Error::rpc(error.code.0.into(), error.message, data)
 }
 
-/// The capability in a `requiredCapabilities` object. If there are several, the first.
+/// The capability in a `requiredCapabilities` object. If there are several, the first in the order of `known`, where
+/// `sampling.tools` precedes `sampling`, which contains it.
 fn required_capability(required: &Value) -> Option<Capability> {
     let known = [
         (Capability::SamplingTools, "/sampling/tools"),

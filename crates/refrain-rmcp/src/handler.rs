@@ -95,16 +95,16 @@ impl Target {
         self.handler.watch(server).await;
         let mut input: RequiredInput = cx.resume(REQUIRED_INPUT)?.unwrap_or_default();
         loop {
-            let round = match input.rounds {
+            let round_cx = match input.rounds {
                 0 => cx.clone(),
                 rounds => cx.scope(format!("round {rounds}")),
             };
             let responses = match std::mem::take(&mut input.requests) {
                 requests if requests.is_empty() => None,
-                requests => Some(ask_all(&round, requests).await.map_err(call_failed)?),
+                requests => Some(ask_all(&round_cx, requests).await.map_err(call_failed)?),
             };
             let request = self.request(name, arguments, responses, input.state.take());
-            match self.run(&round, server, request).await {
+            match self.run(&round_cx, server, request).await {
                 Ok(ServerResult::InputRequiredResult(required)) => {
                     input = RequiredInput {
                         rounds: input.rounds + 1,

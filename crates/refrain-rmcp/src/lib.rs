@@ -1,7 +1,7 @@
 //! Serves MCP servers written with [rmcp] by Refrain, and offers Refrain tools inside rmcp servers.
 //!
-//! rmcp 3.x rejects `peer.elicit` for clients of 2026-07-28, which has no requests from the server. Behind Refrain the same
-//! handler works unchanged for these clients, because each of its requests becomes a round:
+//! rmcp 3.x rejects `peer.elicit` for clients of the protocol revision 2026-07-28, which has no requests from the server.
+//! Behind Refrain the same handler works unchanged for these clients, because each of its requests becomes a round:
 //!
 //! ```no_run
 //! use rmcp::handler::server::wrapper::Parameters;

@@ -17,8 +17,8 @@ use serde_json::{Map, Value, json};
 
 /// The tools of a Refrain server as a router, to be added to the router of an rmcp server.
 ///
-/// A client of 2026-07-28 answers in rounds, with sealed tokens; an older client is asked through its peer. Progress
-/// and logs reach the client. Tasks are not offered: a call runs inline. Tokens are bound to the
+/// A client of the revision 2026-07-28 answers in rounds, with sealed tokens; an older client is asked through its peer.
+/// Progress and logs reach the client. Tasks are not offered: a call runs inline. Tokens are bound to the
 /// [`Principal`](refrain::auth::Principal) in the extensions of the request, otherwise to the anonymous caller.
 ///
 /// ```
@@ -40,8 +40,8 @@ use serde_json::{Map, Value, json};
 ///
 /// #[tool_router]
 /// impl Files {
-///     fn new(asking: &Server) -> Self {
-///         Self { tools: Self::tool_router() + refrain_rmcp::router(asking) }
+///     fn new(server: &Server) -> Self {
+///         Self { tools: Self::tool_router() + refrain_rmcp::router(server) }
 ///     }
 ///
 ///     #[tool(description = "Counts the files")]
@@ -53,8 +53,8 @@ use serde_json::{Map, Value, json};
 /// #[tool_handler(router = self.tools)]
 /// impl ServerHandler for Files {}
 ///
-/// let asking = Server::builder("files", "1.0").tool(wipe()).build()?;
-/// let files = Files::new(&asking);
+/// let server = Server::builder("files", "1.0").tool(wipe()).build()?;
+/// let files = Files::new(&server);
 /// assert!(files.tools.has_route("wipe") && files.tools.has_route("count"));
 /// # Ok::<(), refrain::server::BuildError>(())
 /// ```

@@ -94,7 +94,7 @@ pub enum AuthRejection {
     /// The DPoP proof is invalid: HTTP 401 with `invalid_dpop_proof`.
     #[error("{0}")]
     InvalidProof(Cow<'static, str>),
-    /// No credentials for a scheme other than `Bearer`: HTTP 401 with this challenge.
+    /// No credentials, and the scheme is not `Bearer`: HTTP 401 with this challenge.
     #[error("{reason}")]
     Challenged {
         /// The text for the client.

@@ -210,8 +210,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Names this instance, and adds a `refrain-round` header with this name and data about the round to every response.
-    /// For debugging a fleet: it reveals to callers which instance served them.
+    /// Names this instance, and adds a `refrain-round` header with this name and data about the round to the reply of each
+    /// call that is one JSON object. For debugging a fleet: it reveals to callers which instance served them.
     pub fn explain_as(mut self, instance: impl Into<String>) -> Self {
         self.instance = Some(instance.into());
         self

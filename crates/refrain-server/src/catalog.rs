@@ -107,7 +107,7 @@ impl Catalog {
             let mut entries = self.entries.write();
             if Arc::ptr_eq(&entries, &current) {
                 let old = std::mem::replace(&mut *entries, new);
-                // Handlers are dropped outside the lock, because their destructors are foreign code.
+                // Handlers are dropped outside the lock, because their destructors are the author's code.
                 drop(entries);
                 drop(old);
                 return Ok(changed);

@@ -114,7 +114,7 @@ impl<C: Into<Caller>> From<C> for Context<'_> {
 pub(crate) enum Dispatch {
     /// The message needs no reply.
     Accepted,
-    /// A message of a legacy session that is not a request is invalid. Counted under this label.
+    /// In a legacy session, a response, a notification or a malformed message is rejected. Counted under this label.
     Rejected(Refusal, RpcError),
     Reply(Reply),
     /// The request is invalid. HTTP uses an error status.

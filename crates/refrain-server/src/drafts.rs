@@ -1,4 +1,4 @@
-//! Endpoints for clients that speak a draft, as wrappers around the ratified endpoint.
+//! Endpoints for clients that speak a draft, as wrappers around the server of 2026-07-28.
 //!
 //! A draft request is translated to 2026-07-28, handled by [`Server::handle`], and its response is translated back.
 //! Requests that a draft does not define are 2025-11-25 requests and are not translated.
@@ -6,7 +6,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `http` | a tower service around [`HttpService`](crate::HttpService), and a server with an endpoint for each draft |
-//! | `tasks` | task requests, translated to one or more ratified requests |
+//! | `tasks` | task requests, translated to one or more 2026-07-28 requests |
 
 mod http;
 mod tasks;
@@ -51,7 +51,7 @@ impl ServerBuilder {
     /// Tokens are bound to the draft's path. Tasks use a namespace with the draft's name, unless another is set. So other
     /// endpoints do not accept them, even with the same keys and store.
     pub fn draft(mut self, draft: Draft) -> Self {
-        // The advertised URL is that of the ratified endpoint on the same port.
+        // The advertised URL is that of `/mcp` on the same port.
         let base = self
             .advertise
             .as_deref()

@@ -1,7 +1,8 @@
 //! Streamable HTTP: the MCP endpoint as a tower service, and a hyper server for it.
 //!
-//! A response is a single JSON object, or a stream of server-sent events whose last event is the reply. It becomes a stream
-//! if the handler sends progress or logs that the client requested, or if it is silent for `keep_alive`.
+//! A response is a single JSON object, or a stream of server-sent events whose last event is the reply. It is a stream for a
+//! subscription, if messages precede the reply (such as progress), or if no message is ready within `keep_alive` and the
+//! client accepts streams.
 
 mod body;
 mod connections;
@@ -107,7 +108,7 @@ impl HttpService {
         self.handle_with(request, None, self).await
     }
 
-    /// Handles one request. `activity`: the request is counted as in flight on this connection.
+    /// Handles one request. With `activity`, the request counts as in flight on its connection.
     pub(crate) async fn handle_with<B>(
         &self,
         request: http::Request<B>,

@@ -52,36 +52,36 @@ pub(crate) struct InstanceLimits {
 
 impl InstanceLimits {
     pub(crate) fn new(settings: ServerLimits, has_authenticator: bool) -> Arc<Self> {
-        let calls = |resource, limit, each| {
+        let limiter = |resource, limit, each| {
             Limiter::new(resource, limit, each).reserve_for_principals(has_authenticator)
         };
-        let bytes = |resource, limit, each| {
+        let byte_limiter = |resource, limit, each| {
             Limiter::bytes(resource, limit, each).reserve_for_principals(has_authenticator)
         };
         let (live, live_each) = (settings.live_calls, settings.live_calls_each);
         let body_all = settings.body_all.max(settings.body);
         let body_each = settings.body_each.max(settings.body);
         Arc::new(Self {
-            calls: calls(
+            calls: limiter(
                 "calls",
                 settings.concurrent_calls,
                 settings.concurrent_calls_each,
             ),
-            live: calls("live calls", live, live_each),
-            live_bytes: bytes(
+            live: limiter("live calls", live, live_each),
+            live_bytes: byte_limiter(
                 "bytes of live calls",
                 settings.live_bytes,
                 settings.live_bytes_each,
             ),
             waiting: Mutex::default(),
-            kept_replies: calls("kept replies", live, live_each),
-            subscriptions: calls(
+            kept_replies: limiter("kept replies", live, live_each),
+            subscriptions: limiter(
                 "subscriptions",
                 settings.subscriptions,
                 settings.subscriptions_each,
             ),
-            bodies: bytes("bytes of request bodies", body_all, body_each),
-            responses: bytes("bytes of unread responses", body_all, body_each),
+            bodies: byte_limiter("bytes of request bodies", body_all, body_each),
+            responses: byte_limiter("bytes of unread responses", body_all, body_each),
             large_requests: FairQueue::new(
                 available_parallelism().map_or(2, |cores| cores.get().max(2)),
             ),

@@ -136,7 +136,7 @@ pub(crate) enum RelayError {
     Connect(HttpError),
     #[error("unreachable a moment ago")]
     RecentlyUnreachable,
-    #[error("the response at its URL is not from this holder (HTTP {0})")]
+    #[error("another server responded at the receiver's URL (HTTP {0})")]
     OtherInstance(StatusCode),
     #[error("request failed: {0}")]
     Exchange(HttpError),
@@ -146,7 +146,7 @@ pub(crate) enum RelayError {
     Timeout,
     #[error("response exceeds {} bytes", stream::MAX_BYTES)]
     TooLarge,
-    #[error("unexpected HTTP {0} without this holder's Refrain-Instance header")]
+    #[error("unexpected HTTP {0} without the receiver's Refrain-Instance header")]
     Unexpected(StatusCode),
     #[error("invalid URL: {0}")]
     Url(#[from] http::Error),

@@ -75,12 +75,12 @@ pub(crate) enum TokenSource {
     Store,
 }
 
-/// The home of a flow while an ask is open.
+/// How the client answers asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Home {
-    /// The client. Each round is a separate request.
+    /// In the next round, a separate request. The home is the client, or memory for a live tool.
     Client,
-    /// Memory, for a legacy session. Asks are sent during the round, as [`RoundEvent::Asks`].
+    /// During the round, in a legacy session: asks are sent as [`RoundEvent::Asks`]. The home is memory.
     Session,
 }
 

@@ -78,7 +78,10 @@ pub enum SkillError {
     #[error("invalid frontmatter of {SKILL_FILE}: {0}")]
     Frontmatter(#[from] FrontmatterError),
     /// The name or the description is missing, too long, or has characters that are not allowed.
-    #[error("invalid {0} in the frontmatter of {SKILL_FILE}")]
+    #[error(
+        "invalid {0} in the frontmatter of {SKILL_FILE}: a name has 1 to 64 lower-case letters, digits and single \
+         hyphens, a description 1 to 1024 characters"
+    )]
     Member(&'static str),
     /// The directory has another name.
     #[error("the directory must have the name of its skill, {name:?}")]

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Each call adds a tool. The name of the called tool says who reports that.
+/// Each call adds a tool. The name of the called tool says through which peer the change is reported.
 #[derive(Default)]
 struct Growing {
     tools: Mutex<usize>,

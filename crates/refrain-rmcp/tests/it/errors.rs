@@ -76,7 +76,7 @@ impl ServerHandler for AskingList {
 }
 
 #[tokio::test]
-async fn request_of_a_handler_that_lists_fails() {
+async fn request_sent_while_listing_is_rejected() {
     let (sender, served) = mpsc::channel();
     thread::spawn(move || sender.send(serve(AskingList)).is_ok());
     let builder = served.recv_timeout(Duration::from_secs(10));

@@ -79,7 +79,7 @@ async fn each_round_of_the_handler_runs_once() {
         keys.collect::<Vec<_>>(),
         ["letter", "round 2/letter", "round 3/letter"]
     );
-    // Once for the question after a word, once with the answer.
+    // The first request and the first answer both come before there is a letter.
     assert_eq!(
         effects.take(),
         [("after \"\"", 2), ("after \"c\"", 1), ("after \"ca\"", 1)]

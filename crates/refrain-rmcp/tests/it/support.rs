@@ -1,4 +1,4 @@
-//! A client that sends rounds to the given instances in turn.
+//! Requests of a client, handled by a server without a transport.
 
 use refrain::auth::Principal;
 use refrain::server::{Server, ServerBuilder};

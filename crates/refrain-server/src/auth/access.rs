@@ -21,7 +21,7 @@ pub(crate) struct AccessRules {
 pub(crate) struct Auth {
     authenticator: Option<Arc<dyn Authenticator>>,
     scopes: Vec<String>,
-    /// For each scope, itself and the scopes that imply it.
+    /// For each scope that another one implies: itself, and the scopes that imply it directly or indirectly.
     broader: HashMap<String, Vec<String>>,
     /// The value of `scope` in challenges (`WWW-Authenticate`): `scopes`, separated by spaces.
     pub(crate) challenge_scope: String,

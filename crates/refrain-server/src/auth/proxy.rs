@@ -39,9 +39,9 @@ pub struct TrustedProxy {
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrustedProxyError {
-    /// The secret is too short, or contains characters that are not allowed in a header.
+    /// The secret is too short, contains other characters than printable ASCII, or begins or ends with a space.
     #[error(
-        "invalid proxy secret: expected at least {MIN_SECRET_CHARS} printable ASCII characters"
+        "invalid proxy secret: expected at least {MIN_SECRET_CHARS} printable ASCII characters, and no space at either end"
     )]
     Secret,
     /// An invalid header name.

@@ -61,10 +61,10 @@ pub enum BuildError {
     },
     /// The peers do not contain this instance.
     #[error(
-        "the peers must contain the advertised URL of this instance: set it with .advertise(..)"
+        "the peers must contain the advertised URL of this instance: check .peers(..) and .advertise(..)"
     )]
     NotAmongPeers,
-    /// Without shared keys, other instances cannot open the advertised URL.
+    /// Without shared keys, other instances cannot open the sealed tokens that contain the advertised URL.
     #[error("an advertised URL requires keys that all instances share: set them with .keys(..)")]
     AdvertiseNeedsKeys,
     /// Without configured keys, sealed tasks cannot be opened after a restart.
@@ -129,7 +129,7 @@ pub enum BuildError {
     #[error("invalid header name {0:?} for the client's address")]
     HeaderName(String),
     /// A limit is too small.
-    #[error("limit {0} must be at least 1")]
+    #[error("limit {0} is too small: use at least 1, for a duration at least one second")]
     Limit(&'static str),
     /// A scope is invalid.
     #[error("invalid scope {scope:?} of {owner}: {reason}")]

@@ -11,7 +11,7 @@ macro_rules! impl_entry {
                 self
             }
 
-            /// Sets the description, from which models and people choose.
+            /// Sets the description, by which models and people choose the entry.
             pub fn describe(mut self, description: impl Into<String>) -> Self {
                 let description = Some(description.into());
                 self.info.set("description", |info| info.description = description);

@@ -24,7 +24,7 @@ pub struct CompletionInput {
     pub value: String,
     /// Arguments that already have a value.
     pub arguments: BTreeMap<String, String>,
-    /// The authenticated caller.
+    /// The caller, who may be anonymous.
     pub principal: Principal,
     /// The account under which the caller is counted for limits. See [`Principal::account`].
     pub account: Principal,

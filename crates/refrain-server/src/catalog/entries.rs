@@ -35,6 +35,7 @@ pub(crate) fn normalize_uri(uri: &str) -> Cow<'_, str> {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Caches {
     pub(crate) discover: Cache,
+    /// By [`Listing`].
     pub(crate) lists: [Cache; 4],
 }
 
@@ -59,7 +60,9 @@ pub(crate) struct RegisteredTool {
     pub(crate) tool: Arc<Tool>,
     /// `None` if the arguments are not checked.
     pub(crate) arguments: Option<Validator>,
+    /// `None` if results are not checked.
     pub(crate) output: Option<Arc<Validator>>,
+    /// The HTTP headers that repeat arguments.
     pub(crate) headers: ParamHeaders,
 }
 
@@ -153,7 +156,7 @@ impl Entries {
             tool: name.clone(),
             reason,
         })?;
-        tool.entry.count(CallKind::Tool, name, rules);
+        tool.entry.create_counts(CallKind::Tool, name, rules);
         let registered = RegisteredTool {
             tool: tool.clone(),
             arguments,
@@ -171,7 +174,7 @@ impl Entries {
         let names: Vec<&str> = arguments.map(|argument| argument.name.as_str()).collect();
         let owner = format!("prompt {name:?}");
         prompt.entry.check_completers(owner, &names)?;
-        prompt.entry.count(CallKind::Prompt, name, rules);
+        prompt.entry.create_counts(CallKind::Prompt, name, rules);
         self.prompts.add("prompt", name, prompt.clone())?;
         Ok(Listing::Prompts)
     }
@@ -184,7 +187,7 @@ impl Entries {
         let uri = &resource.info.uri;
         resource.entry.check(uri, rules)?;
         check_uri(uri)?;
-        resource.entry.count(CallKind::Resource, uri, rules);
+        resource.entry.create_counts(CallKind::Resource, uri, rules);
         self.resources
             .add("resource", &normalize_uri(uri), resource.clone())?;
         Ok(Listing::Resources)
@@ -206,7 +209,7 @@ impl Entries {
             let name = uri.clone();
             return Err(BuildError::Duplicate { kind, name });
         }
-        template.entry.count(CallKind::Resource, uri, rules);
+        template.entry.create_counts(CallKind::Resource, uri, rules);
         let registered = RegisteredTemplate {
             template: template.clone(),
             pattern,
@@ -332,6 +335,7 @@ fn needs_encoding(c: char) -> bool {
     !c.is_ascii_graphic() || r#"<>"{}|\^`"#.contains(c)
 }
 
+/// The URI, with the characters percent-encoded that a URI must not contain. A valid URI is unchanged.
 pub(crate) fn encode_uri(uri: &str) -> Cow<'_, str> {
     match uri.chars().any(needs_encoding) {
         true => normalize_uri(uri),

@@ -30,7 +30,7 @@ pub(crate) struct CatalogEntry {
     pub(crate) completers: Completers,
     /// For resources and resource templates.
     pub(crate) cache: Cache,
-    /// Set when the entry is registered.
+    /// The metrics of the entry, set when it is registered.
     pub(crate) counts: OnceLock<Arc<TargetCounts>>,
     pub(super) required_states: Vec<StateRequirement>,
 }
@@ -80,7 +80,7 @@ impl CatalogEntry {
         }
     }
 
-    pub(super) fn count(&self, kind: CallKind, name: &str, rules: &Rules) {
+    pub(super) fn create_counts(&self, kind: CallKind, name: &str, rules: &Rules) {
         self.counts.get_or_init(|| rules.metrics.target(kind, name));
     }
 }

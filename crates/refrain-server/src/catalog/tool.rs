@@ -116,7 +116,8 @@ impl Tool {
         self
     }
 
-    /// Sets the version of the tool, which tokens contain. Default "1".
+    /// Sets the version of the tool. Tokens and the journals of tasks record it, but the server does not compare it.
+    /// Default "1".
     pub fn version(mut self, version: impl Into<Arc<str>>) -> Self {
         self.version = version.into();
         self

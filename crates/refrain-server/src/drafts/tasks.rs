@@ -1,6 +1,6 @@
 //! Task requests of the drafts that need more than one 2026-07-28 request.
 //!
-//! | draft | ratified |
+//! | draft | 2026-07-28 |
 //! | --- | --- |
 //! | `tasks/result` | `tasks/get` until the status is not `working`: at once, then after each change that `subscriptions/listen` reports, and at least every half second |
 //! | `tasks/cancel` | `tasks/get`, `tasks/cancel`, `tasks/get`: the reply shows the task; an ended task is an error |
@@ -113,16 +113,16 @@ impl DraftEndpoint {
             Ok(permit) => permit,
             Err(reached) => return MessageResponse::busy(&self.server, request.id, reached.into()),
         };
-        self.wait_until_idle(request, &caller).await
+        self.await_task(request, &caller).await
     }
 
-    async fn wait_until_idle(&self, request: &TaskRequest<'_>, caller: &Caller) -> MessageResponse {
+    async fn await_task(&self, request: &TaskRequest<'_>, caller: &Caller) -> MessageResponse {
         let get = request.write("tasks/get");
         let mut changes = None;
         loop {
             let reply = self.send(&get, caller).await;
             let is_working = reply.task_status() == Some("working");
-            // No permit for the call at the moment: poll again later.
+            // Once the client waits, a lack of permits is no reason to end: poll again later.
             let is_busy = matches!(reply.status, Status::Busy(_)) && changes.is_some();
             if !is_working && !is_busy {
                 return self.respond(reply);
@@ -187,7 +187,7 @@ impl DraftEndpoint {
         {
             let timeout = self.server.limits().round_time / 2;
             // The answers are acknowledged even after a timeout, or without a permit to wait.
-            within(timeout, self.wait_until_idle(request, &caller)).await;
+            within(timeout, self.await_task(request, &caller)).await;
         }
         self.respond(updated)
     }

@@ -45,7 +45,7 @@ pub(super) struct OpenConnections {
 struct Connection {
     key: LimitKey,
     activity: Weak<Activity>,
-    /// The value of [`Activity::requests`] at the last idle check.
+    /// The value of [`Activity::requests`] at the last idle check. `u64::MAX` before the first one.
     checked_requests: u64,
     task: AbortHandle,
 }
@@ -125,6 +125,7 @@ impl OpenConnections {
             checked_requests: u64::MAX,
             task: self.tasks.spawn(connection),
         });
+        // Removes closed connections before the list would grow.
         if self.open.len() == self.open.capacity() {
             self.open
                 .retain(|connection| !connection.task.is_finished());

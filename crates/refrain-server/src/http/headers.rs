@@ -160,7 +160,7 @@ impl ContentEncoding {
     };
 }
 
-/// The last value of a header, and whether the header is repeated. Most headers must not be.
+/// The last value of a header, and whether the header is repeated. Most headers must not be repeated.
 #[derive(Debug, Default)]
 struct SingleHeader<'a> {
     value: Option<&'a HeaderValue>,

@@ -8,8 +8,8 @@
 //! | GET | notifications outside of calls; with `Last-Event-ID`, the rest of a stream |
 //! | DELETE | 204, and the session ends |
 //!
-//! An instance that does not hold the session relays the request to the holder. If the holder is gone, it serves the request
-//! itself.
+//! An instance that does not hold the session relays the request to the holder. If the holder is gone, the instance serves
+//! the request itself.
 
 use super::body::EventSource;
 use super::errors::retry_after;

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The purpose lets other instances relay or restart the stream: `l` for notifications of the session, `c` followed by the
-//! base64url of the request id for a call. It is not sealed, because a forged id affects only the client that sends it. It is
-//! omitted for batches, for calls with long ids, and for replies, which are the last events of their streams.
+//! base64url of the request id for a call. The purpose is omitted for batches, for calls with long ids, and for replies,
+//! which are the last events of their streams. Event ids are not sealed: a forged one affects only the client that sends it.
 //!
 //! The session id names the first holder of the session. If another instance took the session over, event ids of the
 //! calls that run there end with `.` and the sealed name of that instance.

@@ -78,7 +78,8 @@ impl FairQueue {
             .expect("the queue keeps a sender until it has sent a permit")
     }
 
-    /// Runs an operation, and holds the permit until the operation waits for the first time. Its work must be done by then.
+    /// Runs an operation, and holds the permit until the operation waits for the first time. After that, it must not use the
+    /// resource.
     pub(crate) async fn run_until_pending<F: Future>(
         permit: QueuePermit,
         operation: F,

@@ -23,7 +23,7 @@ pub(crate) struct Limiter {
     reserved_for_principals: usize,
     /// Units in use, by caller.
     by_key: Mutex<HashMap<LimitKey, usize>>,
-    /// Units in use above the total.
+    /// Units in use above the limit.
     excess: AtomicUsize,
     /// Notified when the last permit is returned.
     idle: Notify,
@@ -323,7 +323,7 @@ impl Limiter {
         Some((key.clone(), *in_use))
     }
 
-    /// The anonymous caller with the most units, if it has more than this caller would have with further units.
+    /// The anonymous caller with the most units, if it has more than the caller `key` would have with `units` more.
     pub(crate) fn largest_anonymous(&self, key: &LimitKey, units: usize) -> Option<LimitKey> {
         let by_key = self.by_key.lock();
         let anonymous = by_key.iter().filter(|(key, _)| key.is_anonymous());

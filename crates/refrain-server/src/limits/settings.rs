@@ -9,14 +9,14 @@ use std::time::Duration;
 /// A caller is an authenticated principal, or all anonymous clients at one address. An IPv6 network of 64 bits counts as one
 /// address.
 ///
-/// If the limit of one caller is below the total, a caller with `n` units gets another only if at least `n` are free.
+/// If the limit of one caller is below the total, a caller with `n` units gets another only if more than `n` are free.
 /// Except for bytes, a quarter of the total must also stay free. With an authenticator, a quarter of the total is
 /// reserved for authenticated callers. If live calls, their bytes or subscriptions run out, the anonymous caller with the
 /// most loses one, unless the new caller would then have more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Maximum number of open connections of one port, including streams of HTTP/2. Over it, an idle connection of the
-    /// address with the most connections is closed. If there is no such connection, the new one is closed. Default 8192.
+    /// Maximum number of open connections of one port, including streams of HTTP/2. Over it, an idle or stalled connection
+    /// of the address with the most connections is closed. If it has none, the new connection is closed. Default 8192.
     pub connections: usize,
     /// Maximum number of open connections and streams of one address. Further connections are closed, further streams get
     /// HTTP 503. Default 4096.

@@ -4,7 +4,7 @@ use crate::relay::{RelayDestination, RelayError};
 use refrain_core::limited_event;
 use refrain_wire::RpcError;
 
-/// The error when the instance that must run a request does not respond.
+/// The error when the instance that must run a request does not respond, or rejects the relayed request.
 pub(crate) fn receiver_unreachable(receiver: &RelayDestination, error: &RelayError) -> RpcError {
     limited_event!(WARN, %receiver, %error, "relay failed");
     let effect = match error.is_gone() {

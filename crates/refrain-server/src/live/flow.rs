@@ -53,7 +53,9 @@ pub(crate) enum LiveEvent {
 /// An `Incomplete` of a handler in the explicit style, until its asks are answered.
 struct ExplicitWait {
     snapshot: Snapshot,
+    /// The keys of the open asks.
     open: Vec<String>,
+    /// The keys and JSON texts of the answers.
     answers: Vec<(String, String)>,
 }
 

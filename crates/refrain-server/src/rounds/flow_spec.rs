@@ -58,7 +58,8 @@ impl LiveSpec {
         }
     }
 
-    /// The number of bytes that the client sent and the call keeps. A URI is also kept by the flow and for the reply.
+    /// The number of bytes that the client sent and the call keeps. The name counts three times: the flow and the reply
+    /// have copies of a URI.
     pub(crate) fn held_bytes(&self) -> usize {
         let arguments = self.arguments.as_ref().map_or(0, |raw| raw.get().len());
         let extensions = self.flow.extensions.as_ref().map_or(0, |text| text.len());

@@ -37,7 +37,7 @@ impl RoundMetrics {
             RoundRejection::Reply(reply) => (label_of(reply), ErrorType::of(reply)),
             RoundRejection::Forbidden(_) => (RoundLabel::InsufficientScope, None),
             RoundRejection::Busy(_) => (RoundLabel::Busy, None),
-            // Counted by the transport.
+            // `MessageResponse::from_dispatch` counts it.
             RoundRejection::Malformed(_) => return,
         };
         self.end(metrics, outcome, error, None);
@@ -53,7 +53,7 @@ impl RoundMetrics {
         let elapsed = self.started.elapsed();
         let (kind, counts) = (self.kind, self.counts.as_deref());
         metrics.round(kind, counts, outcome);
-        // The duration of a round without a result is not recorded.
+        // These rounds have no duration in the histogram: they did not run, or did not reach a result.
         if !matches!(
             outcome,
             RoundLabel::InsufficientScope | RoundLabel::Cancelled | RoundLabel::Busy

@@ -97,7 +97,7 @@ impl AdmittedCall<'_> {
             Some(holder) if rounds.relay.can_reach(&holder) => {
                 return Ok(self.relay(holder.into(), RelayPurpose::Held));
             }
-            // Only this instance's own URL is not reachable: an earlier process with the same URL held the call.
+            // `can_reach` rejects only this instance's own URL, so an earlier process at this URL held the call.
             Some(holder) if holder.url.is_some() => {
                 rounds.services.metrics.live(LiveCallEvent::Gone);
                 return Err(call_gone().into());

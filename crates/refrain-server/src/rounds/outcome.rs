@@ -78,8 +78,7 @@ fn failed(error: &Error, kind: CallKind) -> Result<ResultBody, RpcError> {
     })
 }
 
-/// The error of another server, which the handler called. Codes for a mistake of that server's client, which is this server,
-/// become internal errors.
+/// The error of another server, which the handler called. Codes that blame the request of this server become internal errors.
 fn backend_error(code: i64, data: &Value, error: &Error) -> RpcError {
     let code = match i32::try_from(code).map(ErrorCode::from_i32) {
         Ok(

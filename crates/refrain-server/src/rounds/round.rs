@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tracing::Span;
 
-/// A running round of a call. Dropping it cancels the handler.
+/// A running round of a call. Dropping it cancels the handler, except that of a live call whose request can be repeated.
 pub struct Round {
     pub(super) rounds: Arc<Rounds>,
     pub(super) state: RoundState,
@@ -26,7 +26,7 @@ pub struct Round {
     progress_token: Option<Box<RawValue>>,
     /// The entry in the replay log, if the round may run only once.
     pub(super) record: Option<ReplayRecord>,
-    /// The final statistics, once the flow is dropped.
+    /// The statistics of a round that has ended, or of a parked call's round.
     stats: Stats,
     /// Whether the flow was handed on to another instance.
     pub(super) is_handed_on: bool,
@@ -39,7 +39,7 @@ pub(super) enum RoundState {
     /// Waits for the claim in the replay log.
     Claiming(ReplayClaim, Box<NewFlow>),
     Running(FlowHome),
-    /// Writes the reply to the replay log before it is sent.
+    /// Waits for work that precedes the reply, such as its record in the replay log.
     Recording(Pin<Box<dyn Future<Output = Reply> + Send>>),
     Ended,
 }

@@ -69,7 +69,7 @@ impl ReplayRecord {
     }
 }
 
-/// Deletes the records of `once` of a call that has ended and that no request can repeat, in the background.
+/// Deletes the `once` records of an ended call that no request can repeat, in the background.
 pub(crate) fn delete_once_records(services: &Services, flow: &Flow) {
     let keys = flow.deletable_records();
     let Some(log) = services.replay_log.clone().filter(|_| !keys.is_empty()) else {

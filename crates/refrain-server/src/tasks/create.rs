@@ -99,6 +99,7 @@ pub(crate) type Creating =
 /// A new task, or the existing task of an earlier request of the same call.
 pub(crate) struct CreatedTask {
     created: Creation,
+    /// Before the store granted the lease. The lease counts from then, so that this instance never holds it for too long.
     requested_at: Instant,
     slot: Option<TaskSlot>,
     seed: TaskSeed,

@@ -147,6 +147,7 @@ impl Driver {
             match self.turn(running).await {
                 DriverTurn::Event(event) => match *event {
                     Event::Settle => tokio::task::yield_now().await,
+                    // A task reports through its status message, and is already detached.
                     Event::Notes(_) | Event::Detach => {}
                     Event::Crashed => return Ok(()),
                     Event::Write(write) => {
@@ -155,7 +156,7 @@ impl Driver {
                         }
                     }
                     Event::Ended(end) => return self.finish(running, end).await,
-                    Event::Suspended(_) => unreachable!("a task writes its asks, it is not cut"),
+                    Event::Suspended(_) => unreachable!("a task writes its asks instead"),
                 },
                 DriverTurn::CheckLease => {
                     if !self.check_lease(running).await? {

@@ -45,7 +45,8 @@ struct Slots {
     claiming: usize,
 }
 
-/// A slot for one task of the account. It is taken before a task is created or claimed, and returned when the task leaves memory.
+/// A slot for one task of the account. A new task takes it before it is created, a claimed task after the claim
+/// ([`ClaimedSlots`] reserves it). It is returned when the task leaves memory.
 pub(crate) struct TaskSlot {
     leases: Arc<Leases>,
     account: Principal,

@@ -141,7 +141,7 @@ impl TaskWatch {
             let due = all.filter(|(subscriber, index)| subscriber.mark_due(*index, revision));
             due.map(|(subscriber, _)| subscriber.clone()).collect()
         };
-        // Outside the lock, because wakers run foreign code.
+        // Outside the lock, because a waker may run arbitrary code.
         for subscriber in subscribers {
             subscriber.changed.notify_one();
         }

@@ -8,9 +8,9 @@ use std::time::Duration;
 /// Settings for running and storing tasks. All instances that share a store should use the same settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskOptions {
-    /// Maximum number of tasks that one instance runs at the same time. One owner runs at most as many tasks as further ones
-    /// could start: half of the limit, or a third for each of two owners. The last quarter is for owners without a running
-    /// task. With an authenticator, a quarter is reserved for authenticated owners. Default 64.
+    /// Maximum number of tasks that one instance runs at the same time. One owner runs at most half of them, two owners a
+    /// third each, and so on. The last quarter is for owners without a running task. With an authenticator, a quarter is
+    /// reserved for authenticated owners. Default 64.
     pub concurrent: usize,
     /// The duration of a lease, which is renewed after every third of it. Default 30 seconds.
     pub lease: Duration,
@@ -34,9 +34,10 @@ pub struct TaskOptions {
     pub journal: usize,
     /// Maximum number of tasks of one owner that have not ended. Further calls that need a task get an error. Default 1000.
     pub unfinished_each: usize,
-    /// Maximum size of one owner's data in the store, in bytes: arguments, journals, asks, answers, results and spilled
-    /// tokens, each task and token rounded up to the next KiB, and records of the replay log. Ended tasks count until they are
-    /// deleted. More data is rejected, and a task whose journal needs it fails. Default 64 MiB.
+    /// Maximum size of one owner's data in the store, in bytes: tasks with their arguments, journals, asks, answers and
+    /// results; tokens that are too large to send; and records of the replay log. Each task and token is rounded up to the next
+    /// KiB. Ended tasks count until they are deleted. More data is rejected, and a task whose journal needs it fails. Default
+    /// 64 MiB.
     pub bytes_each: usize,
     /// Maximum size of the data of all owners, in bytes. The last quarter is for owners that have at most a sixteenth of
     /// `bytes_each`. With an authenticator, anonymous callers use at most three quarters. Default 16 GiB.

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::Span;
 
-/// The reason why a claimed task cannot run here. Unless it failed, another instance may be able to run it.
+/// The reason why a claimed task cannot run here. Unless the reason is `Failed`, another instance may be able to run the
+/// task.
 #[derive(Debug, thiserror::Error)]
 enum TaskResumeError {
     #[error("{}", .0.message)]

@@ -42,6 +42,7 @@ impl Tasks {
     }
 
     async fn hand_on(&self) {
+        // Wakes the drivers, so that they notice the draining.
         for lease in self.leases.all() {
             lease.request_check();
         }

@@ -87,9 +87,10 @@ async fn bytes_of_unread_responses_are_limited_per_caller() {
     within("a response", status(200)).await;
 }
 
-struct Announced(Arc<Signals>);
+/// Sends the signal "authenticated" for each request.
+struct SignallingAuth(Arc<Signals>);
 
-impl Authenticator for Announced {
+impl Authenticator for SignallingAuth {
     fn authenticate<'a>(&'a self, headers: &'a http::HeaderMap) -> AuthFuture<'a> {
         self.0.say("authenticated");
         let has_user = headers.contains_key("x-user");
@@ -101,8 +102,8 @@ impl Authenticator for Announced {
 #[tokio::test]
 async fn caller_is_authenticated_before_the_body_is_sent() {
     let (signals, mut received) = signals();
-    let announced = Announced(signals.clone());
-    let instance = start(builder(ServerLimits::default()).authenticator(announced)).await;
+    let authenticator = SignallingAuth(signals.clone());
+    let instance = start(builder(ServerLimits::default()).authenticator(authenticator)).await;
     let mut connection = instance.connect().await;
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "nonsense"}).to_string();
     let head = head(body.len(), "X-User: alice\r\n");

@@ -101,7 +101,7 @@ async fn draining_instance_is_healthy_but_not_ready() {
         ),
         (200, 200)
     );
-    // As under axum, the server still serves until it is stopped.
+    // The application may drain the server, and stop it later.
     instance.server.start_draining();
     for _ in 0..10 {
         assert_eq!(

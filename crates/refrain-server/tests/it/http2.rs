@@ -127,7 +127,7 @@ fn keep_busy(client: &Client) -> JoinHandle<()> {
     })
 }
 
-fn brief() -> ServerLimits {
+fn short_idle_time() -> ServerLimits {
     ServerLimits {
         idle_time: IDLE,
         ..ServerLimits::default()
@@ -181,7 +181,7 @@ async fn metrics_port_speaks_only_http1() {
 
 #[tokio::test]
 async fn idle_connection_is_closed() {
-    let (instance, ..) = instance(brief()).await;
+    let (instance, ..) = instance(short_idle_time()).await;
     let mut client = Client::open(instance.address).await;
     echoes(&mut client).await;
     let ended = within("the end", &mut client.connection).await;
@@ -194,7 +194,7 @@ async fn idle_connection_is_closed() {
 
 #[tokio::test]
 async fn connection_is_busy_until_its_last_call_ends() {
-    let (instance, signals, mut received) = instance(brief()).await;
+    let (instance, signals, mut received) = instance(short_idle_time()).await;
     let mut client = Client::open(instance.address).await;
     let held = client.begin(&Request::tool("held", json!({}))).await;
     within("the handler", received.recv()).await;
@@ -336,12 +336,12 @@ async fn oversized_head_is_rejected() {
     echoes(&mut client).await;
 }
 
-/// A connection with other calls is not idle.
+/// The idle check does not end it, because other calls keep the connection active.
 #[tokio::test]
 async fn slow_body_ends_its_stream() {
     let limits = ServerLimits {
         body_time: IDLE,
-        ..brief()
+        ..short_idle_time()
     };
     let (instance, ..) = instance(limits).await;
     let mut client = Client::open(instance.address).await;
@@ -359,7 +359,7 @@ async fn slow_body_ends_its_stream() {
 
 #[tokio::test]
 async fn call_of_a_stream_that_is_not_read_is_cancelled() {
-    let (instance, _signals, mut received) = instance(brief()).await;
+    let (instance, _signals, mut received) = instance(short_idle_time()).await;
     let mut client = Client::open(instance.address).await;
     let busy = keep_busy(&client);
     let request = Request::tool("flood", json!({})).meta(LOG_LEVEL, json!("info"));

@@ -283,7 +283,7 @@ async fn changed_file_is_read_again() {
     wait_for_status(&instance, &old, 200).await;
 }
 
-/// Even if length and modification time of the file are unchanged.
+/// The length and the modification time of the file stay the same.
 #[tokio::test]
 async fn unknown_key_causes_the_file_to_be_read() {
     let directory = tempfile::tempdir().expect("a directory");

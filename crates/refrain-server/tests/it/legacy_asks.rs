@@ -3,7 +3,7 @@
 use crate::support::legacy::{Session, call, filled_in, request};
 use crate::support::{
     Guard, Instance, Login, SignalReceiver, Signals, Word, assert_contains, cancel, expect_signal,
-    greet, keys, polled_again, signals, start, start_advertised,
+    greet, keys, poll_again, signals, start, start_advertised,
 };
 use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result};
 use refrain_server::{
@@ -48,7 +48,7 @@ async fn talks(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
     loop {
         cx.progress(1.0, None, "and on");
-        polled_again().await;
+        poll_again().await;
     }
 }
 
@@ -195,7 +195,7 @@ async fn ask_without_client_capability_is_an_error_result_of_tools() {
 }
 
 #[tokio::test]
-async fn client_error_ends_the_ask_and_invalid_form_is_asked_again() {
+async fn client_error_ends_the_ask_and_invalid_answer_is_asked_again() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
@@ -341,7 +341,7 @@ async fn call_can_be_cancelled_at_any_instance() {
     assert_eq!(text(&stream.next().await), "Ann");
 }
 
-/// With a single-threaded runtime.
+/// The runtime has one thread, so the handler must not occupy it.
 #[tokio::test]
 async fn handler_with_constant_progress_can_be_cancelled() {
     let (builder, _signals, mut received) = builder(&keys());

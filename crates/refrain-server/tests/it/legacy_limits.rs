@@ -116,7 +116,7 @@ async fn abandoned_call_of_an_authenticated_client_waits_for_its_answer() {
     expect_signal(&mut received, "counted").await;
     drop(stream);
     // An anonymous call that was abandoned later has ended.
-    abandoned(&Session::open(&instance).await).await;
+    abandon_call(&Session::open(&instance).await).await;
     until("the abandoned call to end", || live_calls(&instance) == "0").await;
     assert_eq!(live_calls(&instance_of_ann), "1");
     let mut resumed = session.resume(&first_event.id).await;
@@ -127,7 +127,7 @@ async fn abandoned_call_of_an_authenticated_client_waits_for_its_answer() {
 }
 
 /// Starts a call that asks, and hangs up.
-async fn abandoned(session: &Session) {
+async fn abandon_call(session: &Session) {
     let mut stream = session.stream(&call(1, "asks", json!({}))).await;
     assert_eq!(stream.next().await["method"], "elicitation/create");
 }
@@ -145,7 +145,7 @@ async fn relayed_calls_of_an_anonymous_client_count_for_its_address() {
     let other = start_advertised(build()).await;
     let session = Session::open(&holder).await;
     let there = session.at(&other).from_address([127, 0, 0, 2].into());
-    abandoned(&there).await;
+    abandon_call(&there).await;
     assert_eq!(live_calls(&holder), "1");
     assert_eq!(there.post(&call(2, "asks", json!({}))).await.status, 503);
     // The relaying instance has the same address as this client.

@@ -41,7 +41,7 @@ fn text(reply: &Value) -> &Value {
 }
 
 /// Starts a call. Returns its stream and its ask.
-async fn asked(session: &Session, id: u32) -> (Stream, Value) {
+async fn call_that_asks(session: &Session, id: u32) -> (Stream, Value) {
     let mut stream = session.stream(&call(id, "greet", json!({}))).await;
     let asked = stream.next().await;
     assert_eq!(asked["method"], "elicitation/create");
@@ -54,7 +54,7 @@ async fn answers_of_several_calls_reach_the_holder() {
     let session = Session::open(&one).await;
     let mut calls = Vec::new();
     for (id, instance) in (0..8).zip([&one, &other].into_iter().cycle()) {
-        calls.push(asked(&session.at(instance), id).await);
+        calls.push(call_that_asks(&session.at(instance), id).await);
     }
     for (_, asked) in &calls {
         let answered = session.at(&third).post(&filled_in(asked, "Ann")).await;
@@ -94,7 +94,7 @@ async fn holder_keeps_log_level_and_subscriptions() {
 async fn answer_with_a_forged_id_is_rejected() {
     let [one, other, _] = fleet().await;
     let session = Session::open(&one).await;
-    let (_stream, asked) = asked(&session, 1).await;
+    let (_stream, asked) = call_that_asks(&session, 1).await;
     let id = asked["id"].as_str().expect("a text");
     let (number, seal) = id.split_once('-').expect("an id of two parts");
     for forged in [
@@ -166,8 +166,8 @@ async fn caller_is_the_same_at_the_holder() {
 async fn lost_holder_is_reported_and_the_session_continues() {
     let [one, other, third] = fleet().await;
     let session = Session::open(&one).await;
-    let (mut direct, first) = asked(&session, 1).await;
-    let (mut relayed, second) = asked(&session.at(&other), 2).await;
+    let (mut direct, first) = call_that_asks(&session, 1).await;
+    let (mut relayed, second) = call_that_asks(&session.at(&other), 2).await;
     let set = request(3, "logging/setLevel", json!({"level": "error"}));
     assert_eq!(session.result(&set).await, json!({}));
     one.stopped_now().await;
@@ -195,7 +195,7 @@ async fn lost_holder_is_reported_and_the_session_continues() {
         assert_eq!(reply["content"][0]["text"], "logged");
     }
     // An answer reaches the instance that asked, although the session id names another.
-    let (mut stream, asked) = asked(&session.at(&other), 7).await;
+    let (mut stream, asked) = call_that_asks(&session.at(&other), 7).await;
     let answered = session.at(&third).post(&filled_in(&asked, "Ann")).await;
     assert_eq!(answered.status, 202);
     assert_eq!(text(&stream.next().await), "Hello, Ann!");
@@ -288,7 +288,7 @@ async fn restarted_holder_does_not_resume_its_calls() {
     let one = start_advertised(builder(&keys)).await;
     let other = start_advertised(builder(&keys)).await;
     let session = Session::open(&one).await;
-    let (_stream, asked) = asked(&session.at(&other), 1).await;
+    let (_stream, asked) = call_that_asks(&session.at(&other), 1).await;
     let address = one.address;
     one.stopped_now().await;
     let listener = TcpListener::bind(address).await.expect("the same port");

@@ -440,7 +440,7 @@ async fn deleted_session_releases_its_subscription() {
 }
 
 #[tokio::test]
-async fn promptly_answered_calls_leave_no_tasks() {
+async fn promptly_answered_calls_leave_no_runtime_tasks() {
     let instance = instance_keeping_streams(builder().0.tool(Tool::new("echo", echo))).await;
     let session = Session::open(&instance).await;
     let tasks = || {

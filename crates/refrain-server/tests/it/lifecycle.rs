@@ -2,7 +2,7 @@
 
 use crate::support::{
     Instance, LOG_LEVEL, Login, Request, SignalReceiver, Signals, asked, echo, echo_call,
-    expect_signal, held, login, polled_again, signals, start, text, token, within,
+    expect_signal, held, login, poll_again, signals, start, text, token, within,
 };
 use futures_util::future::join;
 use refrain_core::{Cx, Result};
@@ -52,7 +52,7 @@ async fn hang(_: Cx) -> Result<String> {
 async fn chatter(cx: Cx) -> Result<String> {
     loop {
         cx.log(LogLevel::Info, "and on");
-        polled_again().await;
+        poll_again().await;
     }
 }
 
@@ -162,7 +162,7 @@ async fn client_that_disconnects_mid_stream_cancels_the_handler() {
 }
 
 #[tokio::test]
-async fn tasks_of_a_handler_are_notified_of_cancellation() {
+async fn spawned_tasks_of_a_handler_are_notified_of_cancellation() {
     let (instance, _signals, mut received) = instance(ServerLimits::default()).await;
     let mut connection = instance.connect().await;
     connection.send(&call("spawning")).await;

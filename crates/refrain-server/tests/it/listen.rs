@@ -53,7 +53,7 @@ async fn notification(connection: &mut Connection) -> (String, Value) {
 }
 
 /// Stops the instance. Returns the methods of the remaining messages.
-async fn remaining(mut instance: Instance, mut connection: Connection) -> Vec<String> {
+async fn stop_and_read(mut instance: Instance, mut connection: Connection) -> Vec<String> {
     instance.stop();
     methods(&mut connection).await
 }
@@ -133,7 +133,7 @@ async fn each_list_has_its_own_notification() {
         .server
         .change(add("b"))
         .expect_err("b already exists");
-    assert_eq!(remaining(instance, connection).await, END);
+    assert_eq!(stop_and_read(instance, connection).await, END);
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn concurrent_subscriptions_receive_their_own_changes() {
     assert_eq!(method, "notifications/prompts/list_changed");
     assert_eq!(params["_meta"][ID], 2);
     // Neither receives the changes of the other.
-    assert_eq!(remaining(instance, tools).await, END);
+    assert_eq!(stop_and_read(instance, tools).await, END);
     assert_eq!(methods(&mut prompts).await, END);
 }
 
@@ -475,7 +475,7 @@ fn caller(scopes: &str, expires: Option<SystemTime>) -> Caller {
 }
 
 #[tokio::test]
-async fn resource_notifications_require_its_scopes() {
+async fn resource_notifications_require_the_scopes_of_the_resource() {
     let server = builder().build().expect("a valid server");
     let filter = json!({"resourceSubscriptions": ["x://late", "x://r"]});
     let request = listen(json!(1), filter).message();
@@ -531,7 +531,7 @@ async fn subscription_ends_when_the_callers_access_expires() {
 }
 
 /// Waits until exactly these URIs are subscribed.
-async fn subscribed(resources: &mut SubscribedResources, expected: &[&str]) {
+async fn wait_for_subscribed(resources: &mut SubscribedResources, expected: &[&str]) {
     let waiting = async {
         while !resources.uris().iter().eq(expected) {
             assert!(resources.changed().await, "the server is gone");
@@ -544,10 +544,10 @@ async fn subscribed(resources: &mut SubscribedResources, expected: &[&str]) {
 async fn subscribed_resources_are_known_to_the_server() {
     let instance = start(builder()).await;
     let mut resources = instance.server.subscribed_resources();
-    subscribed(&mut resources, &[]).await;
+    wait_for_subscribed(&mut resources, &[]).await;
     let filter = json!({"resourceSubscriptions": ["x://r", "x://other", "x://r"]});
     let (first, _) = subscribe(&instance, &listen(json!(1), filter)).await;
-    subscribed(&mut resources, &["x://other", "x://r"]).await;
+    wait_for_subscribed(&mut resources, &["x://other", "x://r"]).await;
     // Another subscription of a known URI changes nothing.
     let filter = json!({"resourceSubscriptions": ["x://r"]});
     let (second, _) = subscribe(&instance, &listen(json!(2), filter)).await;
@@ -555,9 +555,9 @@ async fn subscribed_resources_are_known_to_the_server() {
     let unchanged = tokio::time::timeout(Duration::from_millis(50), resources.changed());
     assert!(unchanged.await.is_err());
     drop(first);
-    subscribed(&mut resources, &["x://r"]).await;
+    wait_for_subscribed(&mut resources, &["x://r"]).await;
     drop(second);
-    subscribed(&mut resources, &[]).await;
+    wait_for_subscribed(&mut resources, &[]).await;
 
     // A legacy client counts while it has a stream for notifications.
     let session = legacy::Session::open(&instance).await;
@@ -567,13 +567,13 @@ async fn subscribed_resources_are_known_to_the_server() {
     };
     assert_eq!(session.post(&change(1, "subscribe")).await.status, 200);
     let stream = session.get().await;
-    subscribed(&mut resources, &["x://r"]).await;
+    wait_for_subscribed(&mut resources, &["x://r"]).await;
     assert_eq!(session.post(&change(2, "unsubscribe")).await.status, 200);
-    subscribed(&mut resources, &[]).await;
+    wait_for_subscribed(&mut resources, &[]).await;
     assert_eq!(session.post(&change(3, "subscribe")).await.status, 200);
-    subscribed(&mut later, &["x://r"]).await;
+    wait_for_subscribed(&mut later, &["x://r"]).await;
     assert_eq!(session.delete().await.status, 204);
-    subscribed(&mut resources, &[]).await;
+    wait_for_subscribed(&mut resources, &[]).await;
     drop(stream);
 }
 

@@ -107,7 +107,7 @@ async fn cursor_stays_valid_while_the_list_changes() {
 }
 
 #[tokio::test]
-async fn foreign_cursor_is_rejected() {
+async fn malformed_cursor_or_cursor_of_another_list_is_rejected() {
     let mut builder = Server::builder("pages", "1").limits(paged(1));
     for name in ["a", "b"] {
         builder = builder

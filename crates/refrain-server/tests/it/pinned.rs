@@ -65,7 +65,7 @@ async fn within_session(
     Ok(format!("{payload} at {}", number.0))
 }
 
-/// Many callers, so that some property holds for one of them whatever the ports are.
+/// Many callers: the instance of each depends on the random ports, so a test searches for a suitable caller.
 fn callers() -> impl Iterator<Item = String> {
     (0..200).map(|number| format!("caller-{number}"))
 }
@@ -127,7 +127,7 @@ async fn run(instance: &Instance, request: &Request) -> String {
 }
 
 /// The text of a tool error.
-async fn refused(instance: &Instance, request: &Request) -> String {
+async fn tool_error(instance: &Instance, request: &Request) -> String {
     let reply = instance.send(request).await.reply();
     assert_eq!(result(&reply)["isError"], true, "{reply}");
     text(&reply).to_owned()
@@ -266,20 +266,20 @@ async fn foreign_forged_and_expired_handles_get_the_same_error() {
         ("ada", "no handle"),
         ("ada", &"A".repeat(100_000)),
     ] {
-        errors.insert(refused(&instance, &using(caller, handle)).await);
+        errors.insert(tool_error(&instance, &using(caller, handle)).await);
     }
     assert_eq!(
         run(&instance, &using("ada", &handle)).await,
         "state of 0 at 0"
     );
     clock.forward(3600 + 31);
-    errors.insert(refused(&instance, &using("ada", &handle)).await);
+    errors.insert(tool_error(&instance, &using("ada", &handle)).await);
     assert_eq!(errors.len(), 1, "{errors:?}");
     let error = errors.into_iter().next().expect("an error");
     assert_contains(&error, &["use", "session", "invalid or expired handle"]);
     // A server with another audience rejects it too.
     let other = start(builder(&keys, 1).source(clock).audience("other")).await;
-    assert_eq!(refused(&other, &using("ada", &handle)).await, error);
+    assert_eq!(tool_error(&other, &using("ada", &handle)).await, error);
 }
 
 #[tokio::test]
@@ -292,7 +292,7 @@ async fn state_of_a_handle_is_lost_with_its_instance() {
     let request = call("use", "ada", json!({"session": handle}));
     made.stopped_now().await;
     let others = running(&fleet);
-    let lost = refused(others[0], &request).await;
+    let lost = tool_error(others[0], &request).await;
     assert_contains(&lost, &["state behind this handle is lost"]);
     // Another process at the same URL does not have the state either.
     let listener = within("the port", async {
@@ -307,7 +307,7 @@ async fn state_of_a_handle_is_lost_with_its_instance() {
     let again = builder(&keys, 0).advertise(url);
     let again = start_on(listener, again, AllowedHosts::local());
     for instance in [others[0], &again] {
-        assert_eq!(refused(instance, &request).await, lost);
+        assert_eq!(tool_error(instance, &request).await, lost);
     }
 }
 

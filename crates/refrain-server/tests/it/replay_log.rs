@@ -315,11 +315,11 @@ async fn sealing(path: &std::path::Path, keys: &KeyRing, ledger: &Ledger) -> Ins
     start(server).await
 }
 
-/// Sets the values of the log to the result of an SQL expression.
-async fn edit_log(path: &std::path::Path, value: &'static str) {
+/// Changes records of the log with an SQL statement.
+async fn edit_log(path: &std::path::Path, statement: &'static str) {
     let url = format!("sqlite:{}", path.display());
     let mut connection = SqliteConnection::connect(&url).await.expect("it opens");
-    let edit = sqlx::raw_sql(value).execute(&mut connection).await;
+    let edit = sqlx::raw_sql(statement).execute(&mut connection).await;
     let edited = edit.expect("the log is edited").rows_affected();
     assert!(edited > 0, "there is a record");
 }

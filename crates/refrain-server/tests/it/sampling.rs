@@ -32,16 +32,16 @@ fn with_context() -> SamplingParams {
     params
 }
 
-/// Adds a straight-line tool and an explicit-style tool that send this request.
+/// Adds two tools that send this request: one awaits the answer, the other has the explicit style.
 fn both(
     builder: ServerBuilder,
     name: &'static str,
     params: fn() -> SamplingParams,
 ) -> ServerBuilder {
-    let straight = move |cx: Cx| async move { Ok(cx.sample("model", params()).await?.text()) };
+    let awaiting = move |cx: Cx| async move { Ok(cx.sample("model", params()).await?.text()) };
     let explicit = move |_: Cx| async move { Ok(Incomplete::new().sample("model", params())) };
     builder
-        .tool(Tool::new(name, straight))
+        .tool(Tool::new(name, awaiting))
         .tool(Tool::new(format!("{name}_explicit"), explicit))
 }
 

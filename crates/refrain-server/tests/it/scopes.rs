@@ -219,7 +219,7 @@ async fn completions_and_subscriptions_require_scopes() {
     assert_eq!(connection.head().await.status, 200);
 }
 
-/// Before the token is opened and before a handler runs.
+/// The check precedes the opening of the token and the handler.
 #[tokio::test]
 async fn scopes_are_checked_in_every_round() {
     let (state, mut received) = signals();

@@ -234,18 +234,18 @@ fn invalid_skills_are_rejected() {
     assert!(
         error(&[("SKILL.md", "no frontmatter")]).starts_with("invalid frontmatter of SKILL.md: ")
     );
+    let invalid = |member: &str| {
+        format!(
+            "invalid {member} in the frontmatter of SKILL.md: a name has 1 to 64 lower-case letters, digits and single \
+             hyphens, a description 1 to 1024 characters"
+        )
+    };
     for name in ["Refunds", "a--b", "-a", "a-", "a_b", "ä"] {
         let error = error(&[("SKILL.md", &text(name))]);
-        assert_eq!(
-            error, "invalid name in the frontmatter of SKILL.md",
-            "{name}"
-        );
+        assert_eq!(error, invalid("name"), "{name}");
     }
     let error_of = error(&[("SKILL.md", "---\nname: a\n---\n")]);
-    assert_eq!(
-        error_of,
-        "invalid description in the frontmatter of SKILL.md"
-    );
+    assert_eq!(error_of, invalid("description"));
     for path in ["../x", "/x", "a//b", "a\\b", "./x"] {
         let error = error(&[("SKILL.md", &text("a")), (path, "")]);
         assert!(
@@ -263,7 +263,7 @@ fn invalid_skills_are_rejected() {
 }
 
 #[test]
-fn directory_has_the_name_of_its_skill_and_no_links() {
+fn directory_must_have_the_name_of_its_skill_and_no_links() {
     let (dir, path) = refunds();
     let other = dir.path().join("other");
     fs::rename(&path, &other).expect("a new name");

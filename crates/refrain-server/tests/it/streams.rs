@@ -216,7 +216,7 @@ async fn non_finite_progress_is_omitted() {
 }
 
 #[tokio::test]
-async fn excess_notes_keep_the_latest() {
+async fn of_too_many_notes_only_the_latest_are_sent() {
     let mut limits = ServerLimits::default();
     limits.flow.notes = 4;
     let builder = Server::builder("streams", "1").tool(Tool::new("flood", flood));

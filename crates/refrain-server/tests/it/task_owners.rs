@@ -89,7 +89,7 @@ async fn start_task(instance: &Instance, tool: &str, bearer: &str) -> String {
 }
 
 /// Waits until the task has ended.
-async fn ended(instance: &Instance, id: &str, bearer: &str) -> Value {
+async fn wait_for_end(instance: &Instance, id: &str, bearer: &str) -> Value {
     let polling = async {
         loop {
             let request = about("tasks/get", id).bearer(bearer);
@@ -119,7 +119,7 @@ async fn task_runs_while_another_owner_has_many_long_ones() {
     // One owner takes half of the slots.
     wait_for_running(&instance, 32).await;
     let id = start_task(&instance, "short", BOB).await;
-    let task = ended(&instance, &id, BOB).await;
+    let task = wait_for_end(&instance, &id, BOB).await;
     assert_eq!(task["status"], "completed", "{task}");
     assert_eq!(instance.server.running_tasks(), 32);
 }
@@ -149,7 +149,7 @@ async fn tasks_that_start_at_once_leave_slots_to_other_owners() {
     // None of them ends, so there were never more.
     wait_for_running(&instance, 32).await;
     let id = start_task(&instance, "short", BOB).await;
-    let task = ended(&instance, &id, BOB).await;
+    let task = wait_for_end(&instance, &id, BOB).await;
     assert_eq!(task["status"], "completed", "{task}");
     assert_eq!(instance.server.running_tasks(), 32);
     // The others waited in the store.
@@ -157,7 +157,7 @@ async fn tasks_that_start_at_once_leave_slots_to_other_owners() {
         signals.open();
     }
     for id in &ids {
-        let task = ended(&instance, id, ALICE).await;
+        let task = wait_for_end(&instance, id, ALICE).await;
         assert_eq!(task["status"], "completed", "{task}");
     }
 }
@@ -169,7 +169,7 @@ async fn calls_that_become_tasks_leave_slots_to_other_owners() {
     start_tasks_at_once(&instance, "slow").await;
     assert_eq!(instance.server.running_tasks(), 100);
     let id = start_task(&instance, "short", BOB).await;
-    let task = ended(&instance, &id, BOB).await;
+    let task = wait_for_end(&instance, &id, BOB).await;
     assert_eq!(task["status"], "completed", "{task}");
 }
 
@@ -195,13 +195,13 @@ async fn last_slot_is_left_to_an_owner_without_running_tasks() {
         signals.open();
     }
     for (id, bearer) in &ids {
-        let task = ended(&instance, id, bearer).await;
+        let task = wait_for_end(&instance, id, bearer).await;
         assert_eq!(task["status"], "completed", "{task}");
     }
 }
 
 /// The error of a call.
-async fn rejected(instance: &Instance, request: &Request) -> String {
+async fn error_of(instance: &Instance, request: &Request) -> String {
     let reply = instance.send(request).await.reply();
     assert_eq!(reply["error"]["code"], -32603, "{reply}");
     let message = reply["error"]["message"].as_str();
@@ -217,14 +217,17 @@ async fn unfinished_tasks_of_an_owner_are_limited() {
     let (instance, signals) = instance(options).await;
     let first = start_task(&instance, "long", ALICE).await;
     start_task(&instance, "long", ALICE).await;
-    let error = rejected(&instance, &call("short", ALICE)).await;
+    let error = error_of(&instance, &call("short", ALICE)).await;
     assert_contains(&error, &["limit of 2 unfinished tasks", "try again"]);
     // Other owners are not affected.
     let id = start_task(&instance, "short", BOB).await;
-    assert_eq!(ended(&instance, &id, BOB).await["status"], "completed");
+    assert_eq!(
+        wait_for_end(&instance, &id, BOB).await["status"],
+        "completed"
+    );
     signals.open();
     signals.open();
-    ended(&instance, &first, ALICE).await;
+    wait_for_end(&instance, &first, ALICE).await;
     start_task(&instance, "short", ALICE).await;
 }
 
@@ -245,7 +248,7 @@ async fn stored_bytes_of_an_owner_are_limited() {
         let reply = instance.send(&large(ALICE)).await.reply();
         assert_eq!(result(&reply)["resultType"], "task", "{reply}");
     }
-    let error = rejected(&instance, &large(ALICE)).await;
+    let error = error_of(&instance, &large(ALICE)).await;
     assert_contains(&error, &["limit of 100000 bytes in the store", "try again"]);
     let reply = instance.send(&large(BOB)).await.reply();
     assert_eq!(result(&reply)["resultType"], "task", "{reply}");
@@ -259,7 +262,7 @@ async fn task_whose_journal_exceeds_the_quota_fails() {
     };
     let (instance, _signals) = instance(options).await;
     let id = start_task(&instance, "hoard", ALICE).await;
-    let task = ended(&instance, &id, ALICE).await;
+    let task = wait_for_end(&instance, &id, ALICE).await;
     assert_eq!(task["status"], "failed", "{task}");
     let error = task["error"]["message"].as_str();
     let error = error.expect("the message is a string");
@@ -276,7 +279,7 @@ async fn stored_tokens_of_an_owner_are_limited() {
     let ask = |bearer| Request::tool("asks", json!({})).bearer(bearer);
     let reply = instance.send(&ask(ALICE)).await.reply();
     assert_eq!(asked(&reply), ["login"]);
-    let error = rejected(&instance, &ask(ALICE)).await;
+    let error = error_of(&instance, &ask(ALICE)).await;
     assert_contains(&error, &["limit of 100000 bytes in the store"]);
     let reply = instance.send(&ask(BOB)).await.reply();
     assert_eq!(asked(&reply), ["login"]);
@@ -350,7 +353,7 @@ async fn authenticated_owner_gets_a_slot_despite_many_anonymous_owners() {
     }
     wait_for_running(&instance, 6).await;
     let id = start_task(&instance, "short", BOB).await;
-    let task = ended(&instance, &id, BOB).await;
+    let task = wait_for_end(&instance, &id, BOB).await;
     assert_eq!(task["status"], "completed", "{task}");
     assert_eq!(instance.server.running_tasks(), 6);
 }

@@ -36,7 +36,7 @@ fn valid(method: &str, id: &str) -> Request {
 
 /// Asserts that the result is empty.
 #[track_caller]
-fn acknowledged(response: &Response) {
+fn assert_acknowledged(response: &Response) {
     let reply = response.reply();
     let mut result = result(&reply).clone();
     result
@@ -279,7 +279,7 @@ async fn each_answer_is_accepted_once() {
         work.id(),
         json!({"name": accepted, "never": {"anything": 1}}),
     );
-    acknowledged(&instance.send(&some).await);
+    assert_acknowledged(&instance.send(&some).await);
     let task = get(&instance, work.id()).await;
     assert_eq!(task["status"], "input_required");
     assert_eq!(task["inputRequests"], json!({"dirs": roots}));
@@ -287,11 +287,11 @@ async fn each_answer_is_accepted_once() {
     // Later answers to the same ask are ignored, even if malformed.
     for late in [json!({"action": "decline"}), json!({"action": 7})] {
         let again = update(work.id(), json!({"name": late}));
-        acknowledged(&instance.send(&again).await);
+        assert_acknowledged(&instance.send(&again).await);
     }
-    acknowledged(&instance.send(&update(work.id(), json!({}))).await);
+    assert_acknowledged(&instance.send(&update(work.id(), json!({}))).await);
     let rest = update(work.id(), json!({"dirs": {"roots": []}}));
-    acknowledged(&instance.send(&rest).await);
+    assert_acknowledged(&instance.send(&rest).await);
     assert_eq!(get(&instance, work.id()).await["status"], "working");
     assert_eq!(
         work.plain_answers().await,
@@ -303,7 +303,7 @@ async fn each_answer_is_accepted_once() {
 
     work.complete(&json!({"content": []})).await;
     let late = update(work.id(), json!({"dirs": {"roots": 7}}));
-    acknowledged(&instance.send(&late).await);
+    assert_acknowledged(&instance.send(&late).await);
 }
 
 #[tokio::test]
@@ -383,7 +383,7 @@ async fn cancel_ends_a_task_unless_it_ended() {
     let work = create_anonymous(&store).await;
     work.ask(&[("name", form())]).await;
     for _ in 0..2 {
-        acknowledged(&instance.send(&about("tasks/cancel", work.id())).await);
+        assert_acknowledged(&instance.send(&about("tasks/cancel", work.id())).await);
         let task = get(&instance, work.id()).await;
         assert_eq!(task["status"], "cancelled");
         for member in ["inputRequests", "result", "error"] {
@@ -395,7 +395,7 @@ async fn cancel_ends_a_task_unless_it_ended() {
 
     let done = create_anonymous(&store).await;
     done.complete(&json!({"content": []})).await;
-    acknowledged(&instance.send(&about("tasks/cancel", done.id())).await);
+    assert_acknowledged(&instance.send(&about("tasks/cancel", done.id())).await);
     assert_eq!(get(&instance, done.id()).await["status"], "completed");
 }
 
@@ -518,7 +518,7 @@ async fn undecodable_outcome_is_an_internal_error() {
         let response = instance.send(&about("tasks/get", done.id())).await;
         assert_eq!(response.error(200, -32603), "Internal error");
         // Cancelling does not need the outcome.
-        acknowledged(&instance.send(&about("tasks/cancel", done.id())).await);
+        assert_acknowledged(&instance.send(&about("tasks/cancel", done.id())).await);
     }
 }
 

@@ -288,7 +288,7 @@ async fn span_has_the_outcome_of_its_round() {
     );
 }
 
-/// Also if the arguments are invalid.
+/// Some of the arguments are invalid.
 #[tokio::test]
 async fn spans_and_events_contain_no_arguments() {
     const SECRET: &str = "told-in-confidence";

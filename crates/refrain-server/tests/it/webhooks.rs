@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// What the receiver does with a request.
+/// The reaction of the receiver to a request.
 #[derive(Clone, Copy)]
 enum Reaction {
     Status(u16),
@@ -51,8 +51,8 @@ fn header<'a>(post: &'a Received, name: &str) -> &'a str {
     post.header(name).expect("a header")
 }
 
-/// Options with short waits. A request has half of the lease.
-fn brief() -> TaskOptions {
+/// Options with short waits. A request times out after half of the lease.
+fn short_waits() -> TaskOptions {
     TaskOptions {
         lease: Duration::from_secs(1),
         retry_after: Duration::from_millis(1),
@@ -101,7 +101,7 @@ fn counted(instance: &Instance, event: &str, count: u32) -> bool {
 }
 
 /// Deletes the deliveries in the outbox, and returns their number.
-async fn left(store: &MemoryStore) -> u64 {
+async fn drain_outbox(store: &MemoryStore) -> u64 {
     let left = store.trim_outbox(Duration::ZERO, 0, 100).await;
     left.expect("the store is available")
 }
@@ -131,7 +131,7 @@ async fn every_end_of_a_task_is_delivered() {
     let store = MemoryStore::new();
     let options = TaskOptions {
         lease: Duration::from_secs(30),
-        ..brief()
+        ..short_waits()
     };
     let instance = start(server(&store, options, &[("one", &url)])).await;
     for (number, (tool, status)) in [
@@ -161,7 +161,7 @@ async fn every_end_of_a_task_is_delivered() {
     }
     // The instance records its last deliveries before it stops.
     instance.stopped_now().await;
-    assert_eq!(left(&store).await, 0);
+    assert_eq!(drain_outbox(&store).await, 0);
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn failed_delivery_is_repeated_with_the_same_id() {
     let receiver = receiver(&failures).await;
     let url = receiver.url();
     let store = MemoryStore::new();
-    let instance = start(server(&store, brief(), &[("one", &url)])).await;
+    let instance = start(server(&store, short_waits(), &[("one", &url)])).await;
     create(&instance, "add").await;
     let posts = posts(&receiver, 4).await;
     for post in &posts {
@@ -186,7 +186,7 @@ async fn delivery_to_a_hanging_receiver_is_repeated() {
     let receiver = receiver(&[Reaction::Hang]).await;
     let url = receiver.url();
     let store = MemoryStore::new();
-    let instance = start(server(&store, brief(), &[("one", &url)])).await;
+    let instance = start(server(&store, short_waits(), &[("one", &url)])).await;
     create(&instance, "add").await;
     let posts = posts(&receiver, 2).await;
     assert_eq!(
@@ -204,7 +204,7 @@ async fn hanging_receiver_does_not_delay_others() {
     // A request to the hanging receiver takes longer than the test.
     let options = TaskOptions {
         lease: Duration::from_secs(600),
-        ..brief()
+        ..short_waits()
     };
     let store = MemoryStore::new();
     let webhooks = [("hanging", &*hanging_url), ("one", &*url)];
@@ -231,7 +231,7 @@ async fn delivery_is_given_up_after_its_time_or_status_410() {
             retry_after: Duration::from_millis(20),
             // The sweep could drop it first.
             sweep: Duration::from_secs(3600),
-            ..brief()
+            ..short_waits()
         };
         let store = MemoryStore::new();
         let instance = start(server(&store, options, &[("one", &url)])).await;
@@ -241,14 +241,14 @@ async fn delivery_is_given_up_after_its_time_or_status_410() {
         until("a delivery that is given up", is_counted).await;
         assert!(counted(&instance, "delivered", 0));
         instance.stopped_now().await;
-        assert_eq!(left(&store).await, 0);
+        assert_eq!(drain_outbox(&store).await, 0);
     }
 }
 
 #[tokio::test]
 async fn without_webhooks_nothing_is_added_to_the_outbox() {
     let store = MemoryStore::new();
-    let instance = start(server(&store, brief(), &[])).await;
+    let instance = start(server(&store, short_waits(), &[])).await;
     create(&instance, "add").await;
     let is_done = || {
         instance
@@ -257,7 +257,7 @@ async fn without_webhooks_nothing_is_added_to_the_outbox() {
             .contains("event=\"completed\"} 1\n")
     };
     until("the end of the task", is_done).await;
-    assert_eq!(left(&store).await, 0);
+    assert_eq!(drain_outbox(&store).await, 0);
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(super) enum ProofError {
     Missing,
     #[error("malformed DPoP proof")]
     Malformed,
-    #[error("the DPoP proof has the wrong `typ`")]
+    #[error("the DPoP proof has the wrong `typ`, or a `crit` member")]
     Type,
     #[error("the DPoP proof has an unsupported `alg`")]
     Algorithm,

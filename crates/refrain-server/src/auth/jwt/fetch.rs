@@ -10,7 +10,7 @@ use refrain_http::{HttpClient, HttpError};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an idle connection is kept: shortly, since there are usually minutes between two requests.
+/// How long an idle connection is kept. Short, since there are usually minutes between two requests.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BYTES: usize = 512 * 1024;
 
@@ -18,7 +18,7 @@ const MAX_BYTES: usize = 512 * 1024;
 pub(super) enum FetchError {
     #[error("request failed: {0}")]
     Http(#[from] HttpError),
-    #[error("unexpected status {0}: expected 2xx without a redirect")]
+    #[error("unexpected status {0}: expected 200")]
     Status(StatusCode),
     #[error("failed to read a body of up to {MAX_BYTES} bytes: {0}")]
     Body(Box<dyn std::error::Error + Send + Sync>),

@@ -110,15 +110,11 @@ async fn invalid_proof_is_rejected() {
     private["d"] = json!("AA");
     let wrong_key = "the DPoP proof has no usable public key in `jwk`";
     let malformed = "malformed DPoP proof";
+    let wrong_type = "the DPoP proof has the wrong `typ`, or a `crit` member";
     for (part, member, value, reason) in [
-        (0, "typ", json!("JWT"), "the DPoP proof has the wrong `typ`"),
-        (0, "typ", Value::Null, "the DPoP proof has the wrong `typ`"),
-        (
-            0,
-            "crit",
-            json!(["b64"]),
-            "the DPoP proof has the wrong `typ`",
-        ),
+        (0, "typ", json!("JWT"), wrong_type),
+        (0, "typ", Value::Null, wrong_type),
+        (0, "crit", json!(["b64"]), wrong_type),
         (
             0,
             "alg",

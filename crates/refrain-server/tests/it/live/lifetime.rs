@@ -308,7 +308,7 @@ pub(super) async fn advance(time: Duration) {
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Waits until the metrics have this line.
-async fn counted(instance: &Instance, line: &str) {
+async fn wait_for_metric(instance: &Instance, line: &str) {
     until(line, || {
         instance.server.metrics_text().lines().any(|l| l == line)
     })
@@ -336,7 +336,7 @@ async fn call_with_undelivered_reply_is_cancelled() {
     drop(connection);
     instance.at_rest().await;
     signals.open();
-    counted(&instance, "refrain_live_total{event=\"parked\"} 1").await;
+    wait_for_metric(&instance, "refrain_live_total{event=\"parked\"} 1").await;
     assert_eq!(ledger.lines(), ["started", "ended", "started"]);
     advance(MINUTE).await;
     ledger.wait_for("dropped").await;

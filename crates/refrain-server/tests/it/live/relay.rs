@@ -178,7 +178,7 @@ async fn forged_relay_header_is_rejected() {
 }
 
 /// Accepts a relayed request without a response. Returns the connection and the request.
-async fn spied_on(spy: &TcpListener) -> (TcpStream, String) {
+async fn accept_relayed(spy: &TcpListener) -> (TcpStream, String) {
     let (mut stream, _) = within("the relay", spy.accept())
         .await
         .expect("the relay connects");
@@ -223,7 +223,7 @@ async fn relayed_request_contains_no_secrets() {
     let mut connection = relaying.connect().await;
     let request = by_proxy(second("waits", &token(&asks)));
     connection.send(&request).await;
-    let (stream, seen) = spied_on(&spy).await;
+    let (stream, seen) = accept_relayed(&spy).await;
     drop(stream);
     let seen = seen.to_lowercase();
     for secret in ["secret", "ada@", "x-user", "key-of", "cookie", "session-of"] {
@@ -254,10 +254,10 @@ async fn relay_header_is_valid_for_one_request_to_one_instance() {
     let relaying = start(builder(&ledger, &keys)).await;
     let asks = holder.send(&first("waits")).await.reply();
     let request = second("waits", &token(&asks)).header("Authorization", "Bearer x");
-    let (mut spied, header) = {
+    let (mut response, header) = {
         let mut connection = relaying.connect().await;
         connection.send(&request).await;
-        let (stream, seen) = spied_on(&spy).await;
+        let (stream, seen) = accept_relayed(&spy).await;
         assert!(!seen.to_lowercase().contains("authorization"), "{seen}");
         let line = seen
             .lines()
@@ -270,12 +270,12 @@ async fn relay_header_is_valid_for_one_request_to_one_instance() {
         // The spy closed the connection without a response.
         (connection.response().await, header)
     };
-    let message = spied.error(200, -32603);
+    let message = response.error(200, -32603);
     assert_contains(&message, &["does not respond", "unknown whether"]);
     // The header is valid only with the same body and at the same instance.
     let stolen = first("inline").header("Refrain-Relay", &header);
-    spied = holder.send(&stolen).await;
-    assert_contains(&spied.error(403, -32600), &["Refrain-Relay"]);
+    response = holder.send(&stolen).await;
+    assert_contains(&response.error(403, -32600), &["Refrain-Relay"]);
     let elsewhere = request.clone().header("Refrain-Relay", &header);
     assert_contains(
         &other.send(&elsewhere).await.error(421, -32600),
@@ -338,7 +338,7 @@ async fn id_of(instance: &Instance) -> String {
 }
 
 /// A holder that advertises the URL of `spy`, its instance id, and another instance.
-async fn spied(spy: &TcpListener) -> (Instance, String, Instance) {
+async fn start_spied(spy: &TcpListener) -> (Instance, String, Instance) {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let holder = start(builder(&ledger, &keys).advertise(url_of(spy))).await;
     let id = id_of(&holder).await;
@@ -346,13 +346,13 @@ async fn spied(spy: &TcpListener) -> (Instance, String, Instance) {
 }
 
 /// The response to a request whose holder answers with these bytes, `ID` replaced by its instance id.
-async fn answered_with(answer: &str) -> Response {
+async fn relay_to_answer(answer: &str) -> Response {
     let spy = bind().await;
-    let (holder, id, relaying) = spied(&spy).await;
+    let (holder, id, relaying) = start_spied(&spy).await;
     let asks = holder.send(&first("waits")).await.reply();
     let mut connection = relaying.connect().await;
     connection.send(&second("waits", &token(&asks))).await;
-    let (mut stream, _) = spied_on(&spy).await;
+    let (mut stream, _) = accept_relayed(&spy).await;
     let answer = answer.replace("ID", &id);
     let written = tokio::io::AsyncWriteExt::write_all(&mut stream, answer.as_bytes());
     within("the answer", written)
@@ -374,12 +374,12 @@ async fn only_responses_of_the_holder_are_passed_on() {
     let error = |code: i32| {
         json!({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}}).to_string()
     };
-    let busy = answered_with(&http("503 Busy", "ID", &error(-32603))).await;
+    let busy = relay_to_answer(&http("503 Busy", "ID", &error(-32603))).await;
     assert_eq!(busy.error(503, -32603), "no");
     assert_eq!(busy.header("retry-after"), Some("1"));
     assert_eq!(busy.header("set-cookie"), None);
     assert_eq!(busy.header("refrain-instance"), None);
-    let missing_capability = answered_with(&http("400 Bad Request", "ID", &error(-32021))).await;
+    let missing_capability = relay_to_answer(&http("400 Bad Request", "ID", &error(-32021))).await;
     assert_eq!(missing_capability.error(400, -32021), "no");
     for (status, body, effect) in [
         ("404 Not Found", error(-32603), "had no effect"),
@@ -395,7 +395,7 @@ async fn only_responses_of_the_holder_are_passed_on() {
     ] {
         for instance in ["", "0123456789abcdef"] {
             let answer = http(status, instance, &body);
-            let message = answered_with(&answer).await.error(200, -32603);
+            let message = relay_to_answer(&answer).await.error(200, -32603);
             assert_contains(
                 &message,
                 &["another instance", "rejected the relayed request", effect],
@@ -407,7 +407,7 @@ async fn only_responses_of_the_holder_are_passed_on() {
 #[tokio::test]
 async fn silent_holder_times_out() {
     let spy = bind().await;
-    let (holder, id, relaying) = spied(&spy).await;
+    let (holder, id, relaying) = start_spied(&spy).await;
     let asks = holder.send(&first("waits")).await.reply();
     let stream = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nRefrain-Instance: {id}\r\n\r\n:\n\n"
@@ -415,7 +415,7 @@ async fn silent_holder_times_out() {
     for head in ["", &stream] {
         let mut connection = relaying.connect().await;
         connection.send(&second("waits", &token(&asks))).await;
-        let (mut stream, _) = spied_on(&spy).await;
+        let (mut stream, _) = accept_relayed(&spy).await;
         let written = tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes());
         within("the head", written).await.expect("the relay reads");
         if !head.is_empty() {

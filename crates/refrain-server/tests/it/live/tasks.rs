@@ -97,7 +97,7 @@ async fn create(instance: &Instance, tool: &str) -> String {
 }
 
 /// Polls the task until it has this status.
-async fn status(instance: &Instance, id: &str, status: &str) -> Value {
+async fn wait_for_status(instance: &Instance, id: &str, status: &str) -> Value {
     let polling = async {
         loop {
             let reply = instance.send(&about("tasks/get", id)).await.reply();
@@ -112,14 +112,14 @@ async fn status(instance: &Instance, id: &str, status: &str) -> Value {
 }
 
 async fn completed(instance: &Instance, id: &str) -> String {
-    let task = status(instance, id, "completed").await;
+    let task = wait_for_status(instance, id, "completed").await;
     let text = task["result"]["content"][0]["text"].as_str();
     text.expect("the content is text").to_owned()
 }
 
 /// Checks that the task failed because its instance was lost.
-async fn is_unknown(instance: &Instance, id: &str) {
-    let task = status(instance, id, "failed").await;
+async fn assert_outcome_unknown(instance: &Instance, id: &str) {
+    let task = wait_for_status(instance, id, "failed").await;
     let error = &task["error"];
     assert_eq!(error["code"], -32603, "{task}");
     assert_eq!(error["data"], json!({"outcomeUnknown": true}));
@@ -145,7 +145,7 @@ async fn running_handler_moves_into_a_task_after_its_time() {
         // Its asks are published in the task, and the handler stays in memory while they are open.
         shared.signals.open();
         for ask in ["first", "second"] {
-            let task = status(&instance, &id, "input_required").await;
+            let task = wait_for_status(&instance, &id, "input_required").await;
             let keys: Vec<&String> = task["inputRequests"]
                 .as_object()
                 .expect("asks")
@@ -185,7 +185,7 @@ async fn ask_before_the_time_is_a_live_round() {
     let second = tool_call("dialogue").again(&token(&first), json!({"first": accept("one")}));
     let id = task_id(&instance.send(&second).await.reply());
     shared.signals.open();
-    status(&instance, &id, "input_required").await;
+    wait_for_status(&instance, &id, "input_required").await;
     let answer = update(&id, json!({"second": accept("two")}));
     assert_eq!(instance.send(&answer).await.status, 200);
     shared.signals.open();
@@ -211,10 +211,10 @@ async fn open_ask_of_a_live_round_is_published_in_the_task() {
     let tool = Tool::new("both", both).live().task_after(SOON);
     let instance = start(shared.server(tool)).await;
     let id = create(&instance, "both").await;
-    status(&instance, &id, "input_required").await;
+    wait_for_status(&instance, &id, "input_required").await;
     let answer = update(&id, json!({"name": accept("Ada")}));
     assert_eq!(instance.send(&answer).await.status, 200);
-    status(&instance, &id, "working").await;
+    wait_for_status(&instance, &id, "working").await;
     shared.signals.open();
     assert_eq!(completed(&instance, &id).await, "Ada");
 }
@@ -263,7 +263,7 @@ async fn cancelled_task_cancels_its_handler() {
         let cancelled = instance.send(&about("tasks/cancel", &id)).await;
         assert_eq!(cancelled.status, 200);
         shared.ledger.wait_for("dropped").await;
-        status(&instance, &id, "cancelled").await;
+        wait_for_status(&instance, &id, "cancelled").await;
     }
 }
 
@@ -279,11 +279,11 @@ async fn task_of_a_lost_lease_fails_and_is_not_repeated() {
         shared.ledger.wait_for("started").await;
         // Requeueing takes the lease away: the handler is cancelled, and a worker claims the task.
         shared.requeue(&id).await;
-        is_unknown(&other, &id).await;
+        assert_outcome_unknown(&other, &id).await;
         shared.ledger.wait_for("dropped").await;
         // An operator cannot make it run again either.
         shared.requeue(&id).await;
-        is_unknown(&instance, &id).await;
+        assert_outcome_unknown(&instance, &id).await;
         assert_eq!(shared.ledger.lines(), ["started", "dropped"]);
     }
 }
@@ -301,7 +301,7 @@ async fn drained_instance_fails_its_live_tasks_after_the_drain_time() {
     let lost = create(&instance, "work").await;
     shared.ledger.wait_for("started").await;
     instance.stopped_now().await;
-    is_unknown(&other, &lost).await;
+    assert_outcome_unknown(&other, &lost).await;
     assert_eq!(shared.ledger.lines(), ["started", "dropped"]);
     // A handler that ends within the drain time completes its task.
     let instance = start(shared.server(tool())).await;
@@ -348,7 +348,7 @@ async fn failed_handler_is_not_retried() {
     }
     for (tool, reason) in [("panics", "panicked"), ("explicit", "remove `live`")] {
         let id = create(&instance, tool).await;
-        let task = status(&instance, &id, "failed").await;
+        let task = wait_for_status(&instance, &id, "failed").await;
         let message = task["error"]["message"].as_str().unwrap_or_default();
         assert_contains(message, &[reason]);
     }
@@ -364,7 +364,7 @@ async fn time_to_live_ends_the_handler() {
     let instance = start(shared.server(tool)).await;
     shared.signals.open();
     let id = create(&instance, "dialogue").await;
-    let task = status(&instance, &id, "failed").await;
+    let task = wait_for_status(&instance, &id, "failed").await;
     let message = task["error"]["message"].as_str().unwrap_or_default();
     assert_contains(message, &["time to live", "unanswered asks: first"]);
     shared.ledger.wait_for("dropped").await;

@@ -120,7 +120,7 @@ pub(crate) async fn note(_: Cx) -> Result<String> {
 }
 
 /// Returns `Pending` once and wakes itself immediately, unlike `yield_now`, which defers to the runtime.
-pub(crate) async fn polled_again() {
+pub(crate) async fn poll_again() {
     let mut was_polled = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut was_polled, true) {

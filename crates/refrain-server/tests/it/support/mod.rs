@@ -6,7 +6,7 @@ pub(crate) mod watch;
 
 pub(crate) use handlers::{
     Guard, Login, SignalReceiver, Signals, Word, echo, expect_signal, greet, held, logs, note,
-    polled_again, signals, whoami,
+    poll_again, signals, whoami,
 };
 pub(crate) use refrain_testkit::net::{
     CAPABILITIES, CLIENT_INFO, Connection, Instance, LOG_LEVEL, MetricsPort, Request, Response,
