@@ -67,12 +67,13 @@ pub enum Command<F: Args = NoFlags> {
     Serve(Box<serve::ServeCommand<F>>),
     /// Run tasks without serving clients.
     Worker(Box<InstanceFlags<F>>),
-    /// Inspect and change the tasks in the store of the instances (for operators).
+    /// List, show, cancel and requeue the tasks in a store (for operators).
     Store(tasks::StoreOptions),
     /// The former name of `store tasks`.
     #[command(hide = true)]
     Tasks(tasks::TasksOptions),
-    /// Create and rotate the keys that the instances of a fleet share.
+    /// Create and rotate the keys of a fleet. They encrypt the tokens that clients keep between
+    /// rounds.
     Keys(keys::KeysOptions),
     /// Check a configuration file, or print one with all defaults.
     Config(config::ConfigOptions),

@@ -34,16 +34,17 @@ pub struct InstanceFlags<F: Args> {
     /// A TOML file with settings; flags override it. The `config` command checks it and prints the defaults.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet, `memory:` for this process alone. Other users of
-    /// the machine can see flags: put a URL with a password into the configuration file or $REFRAIN_STORE
+    /// Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a
+    /// fleet, `memory:` for one `serve` process alone. Other users of the machine can see flags:
+    /// put a URL with a password into the configuration file or $REFRAIN_STORE
     /// [default: $REFRAIN_STORE, then sqlite:refrain.db].
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
     /// A separate address and port for `/metrics`, `/healthz` and `/readyz` [default: none].
     #[arg(long, value_name = "ADDRESS", value_parser = parse::<Address>)]
     metrics: Option<Address>,
-    /// The key file that the instances of a fleet share. Without it, the keys are
-    /// the text in $REFRAIN_KEYS, or one temporary key.
+    /// The key file that the instances of a fleet share. Without it, the keys are the text in
+    /// $REFRAIN_KEYS, or a temporary key that is lost when the process ends.
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
     /// The service name that sealed tokens (`requestState`) are bound to; not the `aud` claim of access tokens [default: the

@@ -36,12 +36,12 @@ enum KeysCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Add a key that opens tokens but does not seal new ones yet.
+    /// Add a key that opens (decrypts) tokens but does not seal (encrypt) new ones yet.
     Stage {
         /// The key file.
         file: PathBuf,
     },
-    /// Make a key seal new tokens. The previous key still opens old ones.
+    /// Make a key seal (encrypt) new tokens. The previous key still opens (decrypts) old ones.
     Promote {
         /// The key file.
         file: PathBuf,

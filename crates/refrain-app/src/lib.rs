@@ -31,10 +31,11 @@
 //! | `config` | checks a configuration file, or prints one with all defaults |
 //! | `completions`, `man` | prints shell completions, writes manual pages |
 //!
-//! The configuration overrides the builder's limits, token lifetimes and task store, and its keys and authentication if it sets them. It overrides the
-//! audience of tokens only if it sets one.
+//! The configuration overrides the builder's limits, token lifetimes and task store. It overrides
+//! the keys, the authentication and the audience of tokens only if it sets them.
 //!
-//! A program that adds flags, settings or commands uses [`App`] and [`Command`]; the page "A whole server program" of the book shows one.
+//! A program that adds flags, settings or commands uses [`App`] and [`Command`]; the page "A whole
+//! server program" of the book shows one.
 
 mod app;
 mod auth;

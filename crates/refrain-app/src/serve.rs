@@ -52,7 +52,8 @@ pub struct ServeOptions<F: Args = NoFlags> {
     /// may be given several times.
     #[arg(long = "allow-origin", value_name = "ORIGIN", value_parser = parse::<Origin>)]
     allowed_origins: Vec<Origin>,
-    /// Add a `refrain-round` header to each response, with NAME as the name of this instance and data about the round.
+    /// Add a `refrain-round` header to each response: NAME for this instance, the round, and the
+    /// numbers of replayed entries, steps and token bytes.
     #[arg(long, value_name = "NAME")]
     explain: Option<String>,
     /// The URL at which the other instances reach this one. They relay requests for live calls and legacy sessions to it.

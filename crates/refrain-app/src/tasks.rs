@@ -87,7 +87,7 @@ enum TasksCommand {
         /// The id of the task.
         id: String,
     },
-    /// Make a task due now and reset its attempts; a failed task runs again.
+    /// Let a worker run a task now, with its attempts reset; a failed task runs again.
     Requeue {
         /// The id of the task.
         id: String,

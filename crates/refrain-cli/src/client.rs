@@ -63,17 +63,17 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
 
 #[derive(Subcommand)]
 pub(crate) enum ClientCommand {
-    /// Call a tool and answer its asks.
+    /// Call a tool and answer its questions (asks).
     Call(Box<call::ToolOptions>),
-    /// Get a prompt and answer its asks.
+    /// Get a prompt and answer its questions (asks).
     Prompt(Box<call::PromptOptions>),
-    /// Read a resource and answer its asks.
+    /// Read a resource and answer its questions (asks).
     Read(Box<call::ReadOptions>),
     /// Continue a call that was saved in a file.
     Resume(Box<call::ResumeOptions>),
     #[command(flatten)]
     List(lists::ListCommand),
-    /// Show a task at a server, wait for it, or cancel it.
+    /// Show a task of a server, wait for its end, or cancel it.
     Task(Box<task::TaskCommandOptions>),
     /// Log in to a server that uses OAuth, in a browser.
     Login(login::LoginOptions),

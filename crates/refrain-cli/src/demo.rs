@@ -30,7 +30,8 @@ const STORY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Args)]
 pub(crate) struct DemoOptions {
-    /// Print one JSON object per line: every round, every check, and all checks at the end.
+    /// Print one JSON object per line: each round and each check as it happens, then a table of all
+    /// checks.
     #[arg(long)]
     json: bool,
     /// Play only this story.

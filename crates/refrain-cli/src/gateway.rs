@@ -43,7 +43,7 @@ pub(crate) struct GatewayOptions {
 
 #[derive(Subcommand)]
 enum GatewayCommand {
-    /// Start each backend, list what it offers and how its tools run, and stop it again.
+    /// Start each server behind the gateway, list its tools and how they run, and stop it again.
     Check(CheckOptions),
     /// Check a configuration file, or print one with all defaults.
     Config(refrain_app::ConfigOptions),

@@ -33,7 +33,8 @@ struct Cli {
 enum Command {
     /// Create a crate with a server of your own.
     New(new::NewOptions),
-    /// Run the server of this crate, restart it when its sources change, and call its tools.
+    /// Run the server of the crate in this directory, restart it when its sources change, and call
+    /// its tools.
     Dev(dev::DevOptions),
     #[command(flatten)]
     App(refrain_app::Command<ToolFlags>),
@@ -58,7 +59,7 @@ fn name_demo_tools(command: clap::Command) -> clap::Command {
 
 #[derive(Args)]
 struct ToolFlags {
-    /// The version of the demo tools `accounts` and `accounts_task`.
+    /// The version of the demo tools `accounts` and `accounts_task`: 1 or 2.
     #[arg(long, value_name = "VERSION", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     accounts: u8,
     /// A file to which the demo tools append a line for every effect.

@@ -49,7 +49,7 @@ pub(super) struct ConnectOptions {
     /// The time limit for the whole command in seconds, including the time for answers [default: 3600].
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..))]
     deadline: Option<u64>,
-    /// Print the result, or the error, as JSON.
+    /// Print the result, or the error, as JSON; never ask at the terminal.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -144,7 +144,7 @@ pub(super) struct AnswerOptions {
     /// Print log messages of the server at or above this level to standard error.
     #[arg(long, value_name = "LEVEL", value_parser = one_of(LogLevel::ALL.map(|level| (level.as_str(), level))))]
     pub(super) log: Option<LogLevel>,
-    /// The maximum number of rounds [default: 20].
+    /// The maximum number of requests (rounds) of one call [default: 20].
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
     rounds: Option<u32>,
 }

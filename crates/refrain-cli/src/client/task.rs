@@ -16,8 +16,8 @@ use std::time::Duration;
 #[derive(Args)]
 #[command(
     override_usage = "refrain task <show|watch|cancel> [OPTIONS] URL ID",
-    after_help = "A server does not list its tasks. Operators list, show, cancel and requeue the tasks in a store with \
-                        `refrain store tasks`."
+    after_help = "MCP has no request that lists tasks. Operators list, show, cancel and requeue \
+                        the tasks in a store with `refrain store tasks`."
 )]
 pub(crate) struct TaskCommandOptions {
     #[command(subcommand)]
@@ -29,7 +29,7 @@ enum TaskCommand {
     /// Show the status of a task, and its result if it has one.
     #[command(alias = "get", override_usage = usage!("task show", " ID"), after_help = EXIT_CODES)]
     Show(TaskTarget),
-    /// Wait until a task is done, answer its asks, and print its result.
+    /// Wait for the end of a task, answer its questions (asks), and print its result.
     #[command(override_usage = usage!("task watch", " ID"), after_help = EXIT_CODES)]
     Watch {
         #[command(flatten)]

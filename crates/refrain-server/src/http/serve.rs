@@ -242,7 +242,10 @@ pub(super) async fn route(
         && let Err(reason) = hosts.check(&Headers::read(request.headers()), request.uri())
     {
         refrain_core::limited_event!(WARN, %reason, "request to the metrics port rejected");
-        return Ok(plain(StatusCode::FORBIDDEN, reason.to_string()));
+        return Ok(plain(
+            StatusCode::FORBIDDEN,
+            "forbidden: call this metrics port as localhost, or bind it to another address\n",
+        ));
     }
     Ok(match (request.uri().path(), routes) {
         ("/mcp", PortRoutes::Endpoint(service, _)) => {

@@ -11,7 +11,7 @@ use serde_json::json;
 pub(super) const STORIES: [Story; 3] = [
     Story {
         name: "weather",
-        help: "One ask; the answer goes to another instance",
+        help: "One question (ask); the answer goes to another instance",
         title: "The weather",
         text: "A tool asks for a name before it can answer. No instance remembers the call: the client \
                sends its state back, as a sealed token, to whichever instance is next.",
@@ -21,8 +21,9 @@ pub(super) const STORIES: [Story; 3] = [
         name: "work-item",
         help: "A tool that asks twice, over three rounds",
         title: "The work item",
-        text: "One rule asks how a bug was resolved, and the answer makes a second rule ask, too. Each \
-               round runs the same function from the top and replays the answers so far.",
+        text: "A tracker has two rules for bugs. The first asks how a bug was resolved, and the answer \
+               makes the second ask, too. Each round runs the same function from the top and replays \
+               the answers so far.",
         play: |world| Box::pin(work_item(world)),
     },
     Story {

@@ -19,7 +19,7 @@ pub(super) const STORIES: [Story; 3] = [
     },
     Story {
         name: "shedding",
-        help: "A busy instance hands the rest of its work on",
+        help: "A busy instance hands a computation on to another instance",
         title: "Load shedding",
         text: "An overloaded instance returns the state of a computation as a token without an ask. \
                The next instance continues from there: the ledger has each number once.",
