@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use url::Url;
 
-/// The maximum length of a URL to visit: the person has to read it first.
+/// The maximum length of a URL to visit, in bytes: the person has to read it first.
 const URL_MAX: usize = 8 * 1024;
 
 const ELICITATION: &str = "elicitation/create";

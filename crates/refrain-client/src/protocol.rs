@@ -322,7 +322,8 @@ impl ClientBuilder {
     }
 }
 
-/// Cancels a request at a legacy HTTP server on drop. Other servers notice the dropped request themselves.
+/// Cancels a request at a legacy HTTP server on drop. A modern server notices the closed response stream, and over a pipe
+/// the dropped `PipeExchange` cancels the request.
 struct CancelOnDrop<'a> {
     inner: &'a ClientInner,
     id: Option<u64>,

@@ -109,7 +109,7 @@ pub(super) enum ClientAuth {
 
 impl ClientAuth {
     /// How to send a secret: as registered; otherwise by the first of `client_secret_basic`, `client_secret_post` and `none`
-    /// that the authorization server lists.
+    /// that the authorization server lists. If it lists no method, by `client_secret_basic`.
     fn for_secret(metadata: &IssuerMetadata, registered: Option<&str>) -> Self {
         let methods = [
             ("client_secret_basic", Self::Basic),

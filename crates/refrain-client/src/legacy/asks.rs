@@ -212,7 +212,7 @@ impl ClientInner {
         }
     }
 
-    /// Sends a response, and retries unless it has reached the server. The server ignores a repeated response.
+    /// Sends a response, and retries while it may not have reached the server, which ignores a repeated response.
     async fn send_response(&self, body: String, session: &LegacySession) -> LinkResult<()> {
         let outgoing = OutgoingMessage::without_response(body, session.headers());
         let mut retry = RetryState::new(self.setup.limits.retries);
