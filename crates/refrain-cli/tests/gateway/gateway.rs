@@ -13,7 +13,7 @@ pub(crate) struct Gateway {
     process: Process,
 }
 
-/// What a client connects to.
+/// A gateway as clients reach it: its address, or its command.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) name: &'static str,

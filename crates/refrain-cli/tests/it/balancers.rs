@@ -237,7 +237,7 @@ async fn fleet_behind_haproxy_loses_no_call() {
 
 /// Without `proxy_set_header`, nginx sends the name of its upstream as the host.
 #[tokio::test]
-async fn refused_host_of_a_plain_proxy_pass_is_named_and_logged() {
+async fn rejected_host_of_a_plain_proxy_pass_is_named_and_logged() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let [address] = free::<1>();

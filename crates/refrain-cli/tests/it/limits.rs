@@ -203,7 +203,7 @@ async fn sheds_limits_hand_overs() {
 #[tokio::test]
 async fn discard_bytes_limits_discarded_bodies() {
     let (instance, _) = with_limit("body_bytes = 1000\ndiscard_bytes = 2000").await;
-    // The first one is answered before its body, the second one after it.
+    // The first request is answered before its body was sent, the second one afterwards.
     for (length, body) in [(2001, 0), (2000, 2000)] {
         let head = format!(
             "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n",

@@ -30,7 +30,7 @@ async fn worker_finishes_the_tasks_of_an_instance() {
         ledger.wait_for("done", 1).await;
         assert_eq!(ledger.attempts("echo"), [killed, worker.id()]);
         assert_eq!(ledger.done(), ["echo chair"]);
-        // Stopped right after its step, it would hand the task on.
+        // A worker that is stopped right after the step would hand the task on.
         completed(&store, &works).await;
         worker.stop().await;
         assert_eq!(shown(&store, &waits)["status"], "input_required");

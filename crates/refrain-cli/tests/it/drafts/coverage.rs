@@ -105,7 +105,7 @@ fn every_json_block_of_the_documents_is_an_example() {
         for (number, block) in numbers.into_iter().zip(blocks) {
             let mut shown = repaired(&block);
             if (document, number) == (0, 4) {
-                // It responds to the third message.
+                // This example responds to the third message, but has the id of the second.
                 assert_eq!(shown["id"], 2);
                 shown["id"] = json!(3);
             }

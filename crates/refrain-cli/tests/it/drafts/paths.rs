@@ -291,7 +291,7 @@ async fn lists_are_the_same_with_and_without_initialize() {
             for task in ["echo", "echo_task", "create_vm"] {
                 assert_eq!(support(task), optional, "{task}");
             }
-            // One never becomes a task, the other is a live tool.
+            // The first never becomes a task, the second is a live tool.
             for none in ["get_weather", "change_seat"] {
                 assert_eq!(support(none), None, "{none}");
             }
