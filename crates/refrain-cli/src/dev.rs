@@ -1,5 +1,5 @@
-//! `refrain dev`: builds and runs the server of a crate, restarts it when a source changes, and shows a menu of
-//! its tools to call.
+//! `refrain dev`: builds and runs the server of a crate, restarts it when a source changes, and
+//! shows a menu of its tools to call.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -84,7 +84,7 @@ pub struct SamplingAsk {
     pub params: SamplingParams,
 }
 
-/// A request for the roots.
+/// A request for the roots: the directories that the server may work in.
 #[derive(Debug, Clone)]
 pub struct RootsAsk {
     /// The key of the ask, unique within a round.

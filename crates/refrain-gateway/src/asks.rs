@@ -1,7 +1,7 @@
 //! Passes the asks of a backend to the caller.
 //!
-//! An ask is journaled under its key, its kind and, for a form, the fingerprint of the form. If the backend shows another
-//! form when a round runs again, the stored answer is not used.
+//! An ask is journaled under its key, its kind and, for a form, the fingerprint of the form. If the
+//! backend shows another form when a round runs again, the stored answer is not used.
 
 use crate::backend::Backend;
 use crate::metrics::BackendMetrics;

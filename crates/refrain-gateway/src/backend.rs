@@ -199,8 +199,8 @@ async fn wait_for_roots_ask(asked: &AtomicBool) {
     }
 }
 
-/// Declares the asks that the callers of a connection can answer. The handlers here reject them. Each call replaces the
-/// handlers for the kinds of asks that its caller can answer.
+/// Declares the asks that the callers of a connection can answer. The handlers here reject them.
+/// Each call replaces the handlers for the kinds of asks that its caller can answer.
 fn declare(mut builder: ClientBuilder, support: AskSupport) -> ClientBuilder {
     fn refuse<T>() -> Ready<Result<T, HandlerError>> {
         let why = "no client is connected that can answer this request";

@@ -30,8 +30,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 const MIN_SUBSCRIBE_INTERVAL: Duration = Duration::from_millis(250);
 /// The maximum number of resources in one subscription.
 const MAX_SUBSCRIBED_RESOURCES: usize = 256;
-/// How long to wait for a change of the lists of a new connection. Some servers add tools when they know the client's
-/// capabilities.
+/// How long to wait for a change of the lists of a new connection. Some servers add tools when they
+/// know the client's capabilities.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
 /// How many times the changing lists of a new connection are read.
 const SETTLE_READS: usize = 5;

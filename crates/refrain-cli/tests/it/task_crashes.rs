@@ -270,7 +270,8 @@ async fn task_of_the_old_version_is_finished_by_the_new_one() {
     for id in &ids {
         at_old.asked(id, &["github_login", "google_login"]).await;
     }
-    // The first task has an answer that the new version needs, the second one that it does not need, the third no answer.
+    // The first task has an answer that the new version needs, the second one that it does not
+    // need, the third no answer.
     at_old.update(&ids[0], "github_login", &octocat).await;
     at_old.asked(&ids[0], &["google_login"]).await;
     at_old.update(&ids[1], "google_login", &octocat).await;

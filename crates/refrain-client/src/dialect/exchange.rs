@@ -111,7 +111,8 @@ impl TranslatorExchange {
 }
 
 impl Translator {
-    /// Answers a ping, and fails after any other request: only servers of a legacy revision send other requests.
+    /// Answers a ping, and fails after any other request: only servers of a legacy revision send
+    /// other requests.
     async fn handle_request(&self, id: &Value, method: &str) -> LinkResult<()> {
         if let Err(error) = self.send(respond_to_stray(id, method, None)).await {
             tracing::debug!(?error, "failed to send response");

@@ -1,5 +1,5 @@
-//! Pipes: one stream of messages in each direction. The server is a child process, with one message per line of its standard
-//! input and output, or it uses the HTTP+SSE transport of 2024-11-05.
+//! Pipes: one stream of messages in each direction. The server is a child process, with one message
+//! per line of its standard input and output, or it uses the HTTP+SSE transport of 2024-11-05.
 //!
 //! The server's output is read continuously, so that neither side blocks the other. Messages are queued per request, up
 //! to a limit.

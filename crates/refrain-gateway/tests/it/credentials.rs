@@ -71,7 +71,8 @@ async fn token_of_the_caller_never_reaches_the_backend() {
     assert!(authorized.is_none(), "{authorized:?}");
 }
 
-/// Calls a backend that accepts only the tokens of one issuer. The identifier of the issuer is its origin and this path.
+/// Calls a backend that accepts only the tokens of one issuer. The identifier of the issuer is its
+/// origin and this path.
 async fn call_with_client_credentials(path: &str) {
     let issuer = OAuthServer::start().await;
     let id = format!("{}{path}", issuer.origin);

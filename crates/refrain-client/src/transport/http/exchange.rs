@@ -154,8 +154,9 @@ impl HttpExchange {
         .await
     }
 
-    /// The size that decides where a message is parsed. On a subscription or session stream, messages are parsed at once:
-    /// they must not be lost if the future that waits for the next one is dropped.
+    /// The size that decides where a message is parsed. On a subscription or session stream,
+    /// messages are parsed at once: they must not be lost if the future that waits for the next one
+    /// is dropped.
     fn parsed_bytes(&self, text: &str) -> usize {
         self.remaining.map_or(0, |_| text.len())
     }
