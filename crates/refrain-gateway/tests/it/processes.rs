@@ -509,7 +509,7 @@ async fn process_is_started_before_it_is_needed() {
 async fn cancellation_reaches_the_backend() {
     let ledger = Ledger::new();
     let running = Running::start(&GatewayConfig::single("tested", backend(&ledger))).await;
-    // A modern call with an id goes on, because its client may send it again.
+    // A modern call with a call id continues, because its client may send it again.
     let legacy = Dialect::from_name("2025-11-25").expect("a revision");
     let builder = Client::builder().dialect(legacy);
     let client = success("a client", builder.connect(&running.instance.url())).await;
