@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use tokio::process::Command;
 
-/// No keep-alive may push an event out.
+/// No keep-alives: they could flush an event that a proxy holds back.
 const SETTINGS: &str = "[limits]\nkeep_alive_ms = 600000\n";
 
 const ASK: &str = "elicitation/create";

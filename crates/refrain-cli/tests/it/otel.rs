@@ -3,7 +3,7 @@
 mod collector;
 mod waterfall;
 
-use crate::support::tasks::shared;
+use crate::support::tasks::shared_store;
 use crate::support::{Balancer, Files, Instance, Serve, program, run_command};
 use collector::{Collector, ReceivedSpan};
 use tokio::process::Command;
@@ -44,7 +44,7 @@ struct Fleet {
 impl Fleet {
     async fn start(collector: &Collector) -> Self {
         let files = Files::new();
-        let (keys, store) = (files.keys("fleet.keys"), shared(&files));
+        let (keys, store) = (files.keys("fleet.keys"), shared_store(&files));
         let start = async |name| {
             let serve = Serve::new().keys(&keys).store(&store);
             exporting(serve, collector, name).start().await

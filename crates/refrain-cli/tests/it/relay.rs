@@ -116,7 +116,7 @@ async fn request_is_relayed_to_the_holder_of_its_call() {
     let error = refused(at_b.round(&mut answered(lost.clone())).await);
     assert!(error.contains("does not respond"), "{error}");
     assert!(error.contains("this request had no effect"), "{error}");
-    // After a restart, it does not hold the call.
+    // After its restart, `a` does not hold the call.
     let _a = fleet.start("a", addresses[0]).await;
     let error = refused(at_b.round(&mut answered(lost)).await);
     assert!(error.contains("no longer in memory"), "{error}");

@@ -1,6 +1,6 @@
 //! `refrain store tasks`: tasks from the view of an operator.
 
-use crate::support::tasks::{TaskView, eager, in_the_middle, shared, shown};
+use crate::support::tasks::{TaskView, fast_poll_config, in_the_middle, shared_store, show_task};
 use crate::support::terminal::Terminal;
 use crate::support::{
     Call, Client, Files, Instance, Ledger, Serve, ended, program, refrain, sqlite, within,
@@ -19,7 +19,7 @@ struct Fixture {
 impl Fixture {
     async fn start() -> Self {
         let files = Files::new();
-        let (store, eager) = (shared(&files), eager(&files));
+        let (store, eager) = (shared_store(&files), fast_poll_config(&files));
         let tokens = files.write("tokens", "alice secret-of-alice-1\n");
         let ledger = files.write("ledger", "");
         let serve = Serve::new().store(&store).tokens(&tokens).config(&eager);
@@ -147,7 +147,7 @@ async fn task_is_shown_without_its_arguments_and_result() {
     assert!(value("asks").starts_with("echo_input ("), "{output:?}");
     assert_eq!(value("outcome"), "-");
 
-    let row = shown(&tasks.store, &done);
+    let row = show_task(&tasks.store, &done);
     assert_eq!(row["status"], "completed");
     assert_eq!(row["owner"], "alice");
     // The last status message is removed when the task ends.
@@ -178,7 +178,7 @@ async fn task_is_shown_without_its_arguments_and_result() {
     Ledger::at(&tasks.files.path("ledger"))
         .wait_for("attempt", 6)
         .await;
-    let row = shown(&tasks.store, &runs);
+    let row = show_task(&tasks.store, &runs);
     let worker = row["worker"].as_str().expect("a worker");
     assert!(
         worker.starts_with(&format!("{}-", tasks.instance.id())),
@@ -214,7 +214,7 @@ async fn task_is_cancelled_on_any_instance() {
 async fn failed_task_is_requeued() {
     in_the_middle(async |pause_ms| {
         let files = Files::new();
-        let (store, file) = (shared(&files), files.write("ledger", ""));
+        let (store, file) = (shared_store(&files), files.write("ledger", ""));
         let settings = "[tasks]\nlook_ms = 50\nlease_ms = 4000\nattempts = 1\n";
         let config = files.write("config.toml", settings);
         let serve = || Serve::new().store(&store).config(&config).ledger(&file);
@@ -320,7 +320,7 @@ async fn tasks_are_coloured_on_a_terminal() {
             .args(["store", "tasks"])
             .args(args)
             .args(["--store", &sqlite(&tasks.store)]);
-        let command = command.env("TERM", "xterm").stdout(terminal.theirs());
+        let command = command.env("TERM", "xterm").stdout(terminal.take_device());
         let mut child = command.spawn().expect("the binary starts");
         let shown = within("colours", terminal.read_until(coloured)).await;
         assert!(shown.contains(coloured), "{shown}");

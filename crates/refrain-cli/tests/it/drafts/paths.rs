@@ -46,7 +46,7 @@ async fn make_task(speaker: &mut Speaker, draft: Draft) -> Value {
     };
     let reply = speaker.send_verbatim(&example(document, call)).await;
     let task = reply["result"]["task"]["taskId"].clone();
-    speaker.polls(document, get, get + 1).await;
+    speaker.poll_example(document, get, get + 1).await;
     task
 }
 
