@@ -78,7 +78,7 @@ impl Gateway {
         }
     }
 
-    /// Stops it, and returns its log.
+    /// Stops the gateway, and returns its log.
     pub(crate) async fn stop(mut self) -> Log {
         self.process.stop().await;
         self.process.log.clone()

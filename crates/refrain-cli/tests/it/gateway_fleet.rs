@@ -1,6 +1,6 @@
 //! Three gateways with the same keys and store, in front of a backend over stdio. Every round goes to another gateway.
 
-use crate::relay::free;
+use crate::relay::free_addresses;
 use crate::support::tasks::shared_store;
 use crate::support::{BackendLedger, Call, Client, Files, Instance, Reply, Serve, until};
 use futures_util::future::join_all;
@@ -29,7 +29,7 @@ impl Fleet {
             let serve = serve.args(["--advertise", &format!("http://{address}/mcp")]);
             serve.keys(&keys).store(&store).config(&config).start()
         };
-        let gateways = join_all(free::<3>().map(start)).await;
+        let gateways = join_all(free_addresses::<3>().map(start)).await;
         Self {
             gateways,
             ledger,

@@ -293,7 +293,7 @@ async fn token_and_flow_ttl_expire_tokens() {
         );
         instance.log.wait_for("expired", 1).await;
     }
-    // With clock skew allowed, the same token is valid.
+    // With clock skew allowed, a token of the same age is valid.
     let (_instance, client) = with("token_ttl_seconds = 1\nclock_skew_seconds = 60\n").await;
     let mut call = Call::weather("Oslo");
     assert_eq!(client.round(&mut call).await, asked("github_login"));

@@ -45,7 +45,7 @@ impl Fixture {
     }
 
     /// Creates a task that asks and one that is completed.
-    async fn two(&self) -> [String; 2] {
+    async fn create_two(&self) -> [String; 2] {
         let asks = self.client.create(Call::new("echo_task", json!({}))).await;
         self.client.asked(&asks, &["echo_input"]).await;
         let secret = json!({"name": "hush-name"});
@@ -74,7 +74,7 @@ async fn tasks_are_listed_as_text_or_json() {
     assert!(none.err.contains("no tasks found"), "{none:?}");
     assert_eq!(tasks.list(&[]), [json!(null); 0]);
 
-    let [asks, done] = tasks.two().await;
+    let [asks, done] = tasks.create_two().await;
     let output = tasks.command(&["list"]);
     assert!(output.ok && output.err.is_empty(), "{output:?}");
     assert!(
@@ -127,7 +127,7 @@ async fn tasks_are_listed_as_text_or_json() {
 #[tokio::test]
 async fn task_is_shown_without_its_arguments_and_result() {
     let tasks = Fixture::start().await;
-    let [asks, done] = tasks.two().await;
+    let [asks, done] = tasks.create_two().await;
     let output = tasks.command(&["show", &asks]);
     assert!(output.ok && !output.out.contains('\x1b'), "{output:?}");
     let value = |name: &str| {
@@ -190,7 +190,7 @@ async fn task_is_shown_without_its_arguments_and_result() {
 #[tokio::test]
 async fn task_is_cancelled_on_any_instance() {
     let tasks = Fixture::start().await;
-    let [asks, done] = tasks.two().await;
+    let [asks, done] = tasks.create_two().await;
     let call = json!({"text": "x", "pause_ms": 60_000});
     let runs = tasks.client.create(Call::new("echo_task", call)).await;
     Ledger::at(&tasks.files.path("ledger"))
@@ -255,7 +255,7 @@ async fn failed_task_is_requeued() {
 #[tokio::test]
 async fn wrong_usage_of_tasks_is_reported() {
     let tasks = Fixture::start().await;
-    let [asks, _] = tasks.two().await;
+    let [asks, _] = tasks.create_two().await;
     for command in ["show", "cancel", "requeue"] {
         // A prefix of an id is not enough.
         for id in ["0000", &asks[..12], "no id\x1b[31m", ""] {
@@ -311,7 +311,7 @@ async fn wrong_usage_of_tasks_is_reported() {
 #[tokio::test]
 async fn tasks_are_coloured_on_a_terminal() {
     let tasks = Fixture::start().await;
-    let [asks, _] = tasks.two().await;
+    let [asks, _] = tasks.create_two().await;
     let coloured = "\x1b[33minput_required";
     for args in [&["list"][..], &["show", &asks]] {
         let mut terminal = Terminal::open();

@@ -1,4 +1,5 @@
-//! The credentials that a backend over HTTP gets: configured headers and tokens, never the caller's.
+//! The credentials that a backend over HTTP gets: configured headers and tokens, never the
+//! caller's.
 
 use crate::support::{Running, authenticator, text, token};
 use refrain_gateway::GatewayConfig;

@@ -116,7 +116,7 @@ async fn interrupt_cancels_an_unsaved_task() {
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let mut child = command.spawn().expect("the binary starts");
-    // Wait until it polls the task, so that it knows the id.
+    // Wait until the command polls the task: from then on, it knows the id.
     let mut stderr = child.stderr.take().expect("the stream is piped");
     let mut traced = Vec::new();
     let polls = async {

@@ -1,4 +1,4 @@
-//! The second draft.
+//! The second draft, and rules of several drafts.
 
 use super::{Speaker, Transport, assert_same, assert_shown, example, posted};
 use refrain::server::Draft;

@@ -195,7 +195,8 @@ impl Speaker {
         assert_shown(document, response, &reply);
     }
 
-    /// Sends an example until the task has the status of the example `response`, and compares the response with it.
+    /// Sends an example until the task has the status of the example `response`, and compares the
+    /// response with it.
     pub(crate) async fn poll_example(&mut self, document: u8, request: u8, response: u8) {
         let status = example(document, response)["result"]["status"].clone();
         let begun = Instant::now();
