@@ -206,7 +206,7 @@ async fn run_metrics(listener: Option<TcpListener>, server: Server) -> Result<()
     }
 }
 
-/// Reports on standard error that the instance is up, whatever `$RUST_LOG` selects.
+/// Reports on standard error that the instance is up. `$RUST_LOG` filters only the JSON form.
 pub(crate) fn announce(program: &str, config: &Config, event: &'static str, url: &str) {
     match config.log {
         LogFormat::Text if url.is_empty() => anstream::eprintln!("{program}: {event}"),

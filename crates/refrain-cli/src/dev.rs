@@ -1,4 +1,5 @@
-//! `refrain dev`: builds and runs the server of a crate, restarts it when a source changes, and calls its tools.
+//! `refrain dev`: builds and runs the server of a crate, restarts it when a source changes, and
+//! shows a menu of its tools to call.
 //!
 //! | module | contents |
 //! | --- | --- |

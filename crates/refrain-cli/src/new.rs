@@ -82,7 +82,7 @@ pub(crate) fn run(options: &NewOptions) -> Result<ExitCode, AppError> {
     })?;
     let name = &options.name;
     anstream::println!(
-        "Created {name}. Next:\n\n  cd {name}\n  cargo test\n  refrain dev --port 8080    # runs the server, and calls its tools"
+        "Created {name}. Next:\n\n  cd {name}\n  cargo test\n  refrain dev --port 8080    # runs the server, and shows a menu of its tools"
     );
     Ok(ExitCode::SUCCESS)
 }

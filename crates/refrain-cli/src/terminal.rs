@@ -1,7 +1,8 @@
-//! Prompts: asks of servers, answered at the terminal.
+//! Prompts at the terminal: the asks of servers, and the tool menu of `refrain dev`.
 //!
-//! One ask is shown at a time, with the address of the server. Every prompt can be declined or cancelled. A prompt whose
-//! answer is no longer needed disappears, and the terminal is restored. Ctrl-C interrupts the program.
+//! One ask is shown at a time, with the address of the server. The user can decline or cancel it. A
+//! prompt whose answer is no longer needed disappears, and the terminal is restored. Ctrl-C
+//! interrupts the program.
 //!
 //! | module | contents |
 //! | --- | --- |

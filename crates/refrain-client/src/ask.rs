@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use url::Url;
 
-/// The maximum length of a URL to visit: the person has to read it first.
+/// The maximum length of a URL to visit, in bytes: the person has to read it first.
 const URL_MAX: usize = 8 * 1024;
 
 const ELICITATION: &str = "elicitation/create";
@@ -84,7 +84,7 @@ pub struct SamplingAsk {
     pub params: SamplingParams,
 }
 
-/// A request for the roots.
+/// A request for the roots: the directories that the server may work in.
 #[derive(Debug, Clone)]
 pub struct RootsAsk {
     /// The key of the ask, unique within a round.

@@ -34,7 +34,7 @@ impl ByteBudget {
         Self::with_parent(limit, Some(self.clone()))
     }
 
-    /// Returns whether this is the only clone.
+    /// Returns whether no other clone, no [`part`](Self::part) and no client uses this budget.
     pub fn is_unused(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

@@ -181,8 +181,8 @@ impl ClientBuilder {
     }
 
     /// Lets a legacy HTTP server ask on its session stream (the response to `GET`): the newest call gets such asks.
-    /// Otherwise they are rejected, because they do not name their call. Use this only for connections that make one call at
-    /// a time.
+    /// By default they are rejected, because they do not name their call. Use this only for
+    /// connections that make one call at a time.
     ///
     /// Servers on version 1 of the TypeScript SDK ask there, if their tools use `server.elicitInput(..)`.
     ///
@@ -195,9 +195,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Leaves an ask of a server process unanswered if its call is dropped. Otherwise it is rejected, so that the server does
-    /// not wait for the answer; but some servers then run the rest of the tool. Use this only if the connection is closed
-    /// after a dropped call.
+    /// Leaves an ask of a server process unanswered if its call is dropped. By default the ask is
+    /// rejected, so that the server does not wait for an answer; but some servers then run the rest
+    /// of the tool. Use this only if you close the connection after a dropped call.
     ///
     /// ```
     /// # use refrain_client::Client;
@@ -271,7 +271,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Authorizes the requests to a URL.
+    /// Authorizes the HTTP requests to the server. Not used for a server process.
     pub fn authorize(mut self, authorize: impl Authorize) -> Self {
         self.authorize = Some(Arc::new(authorize));
         self

@@ -235,6 +235,7 @@ impl ClientInner {
                 Discovery::Modern(server) => return Ok(Negotiation::Modern(server)),
                 Discovery::Legacy(_) | Discovery::MaybeLegacy(_) => initialize.await,
             },
+            // A modern server may reject `initialize` before it responds to `server/discover`.
             Either::Right((Err(error), discover)) => {
                 let discovered = within(self.setup.limits.probe, discover).await;
                 match discovered.map(|discovered| self.interpret(discovered)) {

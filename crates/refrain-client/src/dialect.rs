@@ -173,7 +173,7 @@ impl TryFrom<String> for Dialect {
     }
 }
 
-/// Why a request cannot be made in the configured dialect.
+/// An unknown dialect, or why the configured dialect cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DialectError {

@@ -1,7 +1,8 @@
 //! Legacy servers: `initialize`, sessions, and asks during a call.
 //!
-//! Asks are answered only on the response stream of a call. Elsewhere the client rejects all requests except pings, and
-//! `roots/list` if the host has set roots for the connection.
+//! Asks are answered only during a call: over HTTP on its response stream, over a pipe if the call
+//! is known. `allow_unassociated_asks` adds asks on the session stream. The client rejects all
+//! other requests except pings, and `roots/list` if the host has set roots for the connection.
 
 mod active_calls;
 mod asks;

@@ -26,10 +26,10 @@
 //!
 //! # Contents
 //!
-//! | task | types |
+//! | purpose | items |
 //! | --- | --- |
 //! | connect to a server | [`Client::builder`], [`ClientBuilder`], [`ClientLimits`], [`Dialect`] |
-//! | give each user of a connection own handlers | [`Client::scoped`] |
+//! | give each user of a connection their own handlers | [`Client::scoped`] |
 //! | call tools, prompts and resources | [`Client::call_tool`], [`Client::get_prompt`], [`Client::read_resource`], [`CallSpec`] |
 //! | answer asks | [`FormAsk`], [`UrlAsk`], [`SamplingAsk`], [`RootsAsk`], [`UnknownAsk`], [`AskAnswer`], [`AskRefusal`] |
 //! | store and resume calls | [`PendingCall`], [`Client::start`], [`Client::resume`], [`Client::finish`], [`RoundOutcome`] |

@@ -69,7 +69,7 @@ impl ClientLimits {
         ErrorKind::too_large("message", self.message, "bytes", "ClientLimits::message")
     }
 
-    /// Checks the number of JSON values in the asks of one round.
+    /// Checks the number of JSON values in the asks of one round, or in all asks of a legacy call.
     pub(crate) fn check_ask_values(&self, values: usize) -> Result<(), ErrorKind> {
         let limit = self.ask_values;
         match values > limit {

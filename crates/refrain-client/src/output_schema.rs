@@ -213,6 +213,7 @@ impl AddAssign for Cost {
     }
 }
 
+/// Computes the cost of a schema.
 struct Costs<'a> {
     root: &'a Value,
     by_reference: HashMap<&'a str, Cost>,

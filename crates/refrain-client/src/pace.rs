@@ -16,6 +16,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// The pace of messages on a stream: 16 MiB at once, then 4 MiB per second. Each message costs 1 KiB besides its bytes.
+    /// Over a pipe, responses that a request waits for are not counted.
     pub(crate) fn of_messages() -> Self {
         Self::new(16.0 * MIB, 4.0 * MIB)
     }

@@ -24,6 +24,7 @@ use tracing::{Instrument, Span};
 pub(crate) struct RequestPlan<'a> {
     pub(crate) request: Request,
     pub(crate) headers: HeaderMap,
+    /// `None` unless the request is a round of a call.
     pub(crate) call_id: Option<&'a str>,
     /// Additional members of `_meta`.
     pub(crate) meta: Option<&'a Map<String, Value>>,
@@ -322,7 +323,8 @@ impl ClientBuilder {
     }
 }
 
-/// Cancels a request at a legacy HTTP server on drop. Other servers notice the dropped request themselves.
+/// Cancels a request at a legacy HTTP server on drop. A modern server notices the closed response
+/// stream, and over a pipe the dropped `PipeExchange` cancels the request.
 struct CancelOnDrop<'a> {
     inner: &'a ClientInner,
     id: Option<u64>,

@@ -307,6 +307,7 @@ impl TaskUpdates {
                 self.pace.wait().await;
             }
             None => {}
+            // A change that was not subscribed to must not cause polls without a pause.
             Some(Ok(Some(_))) => tokio::time::sleep(backoff(1)).await,
             Some(Ok(None) | Err(_)) => {
                 self.subscription = UpdateSubscription::None;

@@ -1,7 +1,7 @@
 //! Passes the asks of a backend to the caller.
 //!
-//! An ask is journaled under its number, its kind and the fingerprint of its form. If the backend asks something else when
-//! a round runs again, the stored answer is not used.
+//! An ask is journaled under its key, its kind and, for a form, the fingerprint of the form. If the
+//! backend shows another form when a round runs again, the stored answer is not used.
 
 use crate::backend::Backend;
 use crate::metrics::BackendMetrics;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct AskForwarder {
     cx: Cx,
-    /// The name of the backend, if the caller cannot know it.
+    /// The name of the backend, if there are several.
     label: Option<Arc<str>>,
     metrics: Arc<BackendMetrics>,
 }

@@ -174,7 +174,7 @@ impl Backend {
 #[derive(Clone, Copy)]
 pub(crate) enum ConnectionPurpose {
     Calls,
-    /// Listing the backend. The connection serves no calls.
+    /// Listing the backend's entries. The connection serves no calls.
     Lists,
 }
 
@@ -199,8 +199,8 @@ async fn wait_for_roots_ask(asked: &AtomicBool) {
     }
 }
 
-/// Declares the asks that the callers of a connection can answer. The handlers declared here reject them. A call replaces those
-/// of the kinds that its caller can answer.
+/// Declares the asks that the callers of a connection can answer. The handlers here reject them.
+/// Each call replaces the handlers for the kinds of asks that its caller can answer.
 fn declare(mut builder: ClientBuilder, support: AskSupport) -> ClientBuilder {
     fn refuse<T>() -> Ready<Result<T, HandlerError>> {
         let why = "no client is connected that can answer this request";

@@ -320,7 +320,8 @@ fn tool(
     tool = tool.round_time(ROUND_TIME).scopes(&rules.scopes);
     Ok(match home {
         ToolHome::Replay => tool.single_use(),
-        // Nothing is kept between rounds, so any gateway can go on. A round is sent at most once.
+        // Nothing is kept between rounds, so any gateway can continue the call. A round is sent at
+        // most once.
         ToolHome::Live if has_portable_rounds => tool.single_use().once(),
         ToolHome::Live => tool.live(),
     })

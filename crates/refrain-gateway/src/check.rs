@@ -42,7 +42,8 @@ pub struct ToolReport {
     pub tool: String,
     /// The name that is offered; `None` if it is not.
     pub offered_as: Option<String>,
-    /// How a call waits for an answer: `live`, `replay`, or `client` for a backend that keeps its state in the token.
+    /// How a call waits for an answer: `live`, `replay`, or `client`, if the client keeps the
+    /// backend's own request state.
     pub home: &'static str,
     /// After how many seconds a call becomes a task.
     pub task_after: Option<u64>,

@@ -52,9 +52,9 @@ pub struct GatewayConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayTable {
-    /// The number of backend processes and sessions.
+    /// The maximum number of backend processes and sessions.
     pub connections: usize,
-    /// The number of backend processes and sessions of one caller.
+    /// The maximum number of backend processes and sessions of one caller.
     pub connections_each: usize,
     /// Whether the tools of a backend that is down are listed.
     pub unavailable: Unavailable,
@@ -97,7 +97,7 @@ pub enum ToolHome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sessions {
-    /// Any process that only this caller used: for servers that keep no state.
+    /// Any process that no other caller has used: for servers that keep no state.
     #[default]
     None,
     /// One process for all calls of a caller.
@@ -144,7 +144,7 @@ pub struct BackendTable {
     pub task_after_seconds: u64,
     /// Which calls reach the same process.
     pub sessions: Sessions,
-    /// The number of processes or sessions.
+    /// The maximum number of processes or sessions.
     pub connections: usize,
     /// How many processes are started before they are needed.
     pub prewarm: usize,

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long the first start of a backend may delay the start of the gateway, if it is not required.
+/// How long the first start of a backend may delay the start of a gateway without `all_required`.
 const FIRST_START_TIMEOUT: Duration = Duration::from_secs(25);
 /// The interval at which idle connections are closed.
 const CLOSE_IDLE_INTERVAL: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ pub enum GatewayError {
     #[error(transparent)]
     Start(#[from] Arc<BackendStartError>),
     /// A backend could not be listed.
-    #[error("backend {backend:?}: failed to list: {source}")]
+    #[error("backend {backend:?}: failed to list its entries: {source}")]
     List {
         /// The backend.
         backend: String,

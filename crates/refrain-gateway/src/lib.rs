@@ -1,7 +1,8 @@
-//! Puts existing MCP servers, in any language, behind one stateless MCP 2026-07-28 endpoint.
+//! Puts existing MCP servers, in any language, behind one MCP 2026-07-28 endpoint.
 //!
 //! A proxied tool is an ordinary Refrain handler. It calls its backend with the client library, and each question of the
-//! backend becomes an ask of its `Cx`. The command `refrain gateway` runs it; a program can also embed it:
+//! backend becomes an ask of its `Cx`. The command `refrain gateway` runs a gateway; a program can
+//! also embed one:
 //!
 //! ```no_run
 //! use refrain_gateway::{BackendTable, Gateway, GatewayConfig};

@@ -28,9 +28,10 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// The minimum time between two subscriptions to resources.
 const MIN_SUBSCRIBE_INTERVAL: Duration = Duration::from_millis(250);
-/// The number of resources in one subscription.
+/// The maximum number of resources in one subscription.
 const MAX_SUBSCRIBED_RESOURCES: usize = 256;
-/// How long the lists of a new connection may change. Some servers add tools when they know the client's capabilities.
+/// How long to wait for a change of the lists of a new connection. Some servers add tools when they
+/// know the client's capabilities.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
 /// How many times the changing lists of a new connection are read.
 const SETTLE_READS: usize = 5;
@@ -48,7 +49,7 @@ pub(crate) struct Service {
 pub(crate) enum ServiceError {
     #[error(transparent)]
     Start(#[from] Arc<BackendStartError>),
-    #[error("failed to list: {0}")]
+    #[error("failed to list its entries: {0}")]
     List(#[from] Error),
     #[error("did not list its entries within {} seconds", .0.as_secs())]
     Timeout(Duration),
@@ -129,7 +130,7 @@ impl Service {
     }
 }
 
-/// The kinds of changes that a server announces.
+/// The lists whose changes a server announces; `None` if there are none.
 fn change_filter(client: &Client) -> Option<Filter> {
     let has = |capability: &str| {
         let declared = client.server().capabilities.get(capability);

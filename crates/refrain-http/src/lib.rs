@@ -1,7 +1,8 @@
 //! The HTTP client of `refrain-client` and `refrain-server`: pooled connections, and limits for hostile servers.
 //!
-//! It does not follow redirects. A server cannot keep it busy with interim responses (status 1xx) or HTTP/2 control
-//! frames: [`HttpError::Excess`]. Callers limit the time and the size of a response themselves.
+//! It does not follow redirects. After too many interim responses (status 1xx) or HTTP/2 control
+//! frames, a request fails with [`HttpError::Excess`]. Callers limit the time and the size of a
+//! response themselves.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -98,7 +98,8 @@ impl<C: DeserializeOwned> UncheckedConfig<C> {
         mut table: DeTable<'a>,
         defaults: &DeTable<'a>,
     ) -> Option<T> {
-        // The tables without their invalid entries. Errors about such a table as a whole may be a consequence.
+        // The tables from which an invalid entry was removed. An error about such a table as a
+        // whole may be a consequence.
         let mut reduced = BTreeSet::new();
         loop {
             let mut whole = table.clone();

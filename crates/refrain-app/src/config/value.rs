@@ -88,7 +88,7 @@ impl<T: From<String>> TryFrom<String> for NonBlank<T> {
 }
 
 impl NonBlank<String> {
-    /// For a flag.
+    /// Parses the value of a flag.
     pub(crate) fn parse(text: &str) -> Result<Self, InvalidValue> {
         text.to_owned().try_into()
     }

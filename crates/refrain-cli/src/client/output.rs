@@ -45,8 +45,8 @@ pub(super) fn print(text: &str) -> Result<(), CommandError> {
     finish_line(out, written)
 }
 
-/// Prints text of the server. On a terminal it is sanitized, in chunks, because the replacement of a hidden character is
-/// longer than the character, and the whole text could become large.
+/// Prints text of the server. On a terminal it is sanitized, in chunks: the replacement of a hidden
+/// character is longer than the character, so the whole text could become large.
 fn print_text(text: &str) -> Result<(), CommandError> {
     let mut out = stdout().lock();
     let written = match out.is_terminal() {

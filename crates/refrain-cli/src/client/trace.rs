@@ -13,7 +13,7 @@ use refrain_wire::CallKind;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// The default depth; `_meta` is printed only beyond it.
+/// The default depth. `_meta` is printed in full only with a greater depth.
 const DEFAULT_DEPTH: usize = 5;
 const MAX_TEXT: usize = 64;
 /// The printed length of a message that is not JSON.

@@ -87,6 +87,7 @@ pub(super) struct DemoTaskReply {
     pub(super) text: Option<String>,
 }
 
+/// A call of a caller, and the number of its rounds so far.
 #[derive(Clone)]
 pub(super) struct DemoDialogue {
     pub(super) caller: DemoCaller,

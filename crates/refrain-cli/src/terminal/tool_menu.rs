@@ -40,7 +40,7 @@ impl Terminal {
             say_hanging(console, "Arguments of ", BOLD, &name)?;
             match form {
                 Ok(Ok(form)) => form::ask_fields(console, &source, &form),
-                // Nested values and lists are typed as JSON.
+                // A form cannot show nested values and lists: the user enters JSON.
                 _ => json_object(console, source),
             }
         };

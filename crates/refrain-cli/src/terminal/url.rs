@@ -23,7 +23,7 @@ pub(super) fn ask(console: &mut dyn Console, ask: &UrlAsk) -> Result<(), PromptE
     while decide(console, &ask.asker, &label, &[OPEN, CONTINUE], preselected)? == 0 {
         let (style, status) = open_browser(&ask.url);
         say_hanging(console, "  ", style, &status)?;
-        // After opening, `CONTINUE` is.
+        // After opening, `CONTINUE` is preselected.
         preselected = Some(1);
     }
     Ok(console.say(&StyledLine::plain("  Visit: ").then(VALUE, "agreed"))?)

@@ -111,7 +111,7 @@ pub(crate) fn restaurant() -> Vec<Check> {
     [calls(), asks(), several_asks(), others()].concat()
 }
 
-/// The same, and a tool that asks for a booking in another way.
+/// The checks of [`restaurant`], and one of a tool that asks for a booking in another way.
 pub(crate) fn restaurant_with(name: &'static str, tool: &str) -> Vec<Check> {
     let mut checks = restaurant();
     checks.push(form(name, tool));

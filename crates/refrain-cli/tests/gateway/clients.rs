@@ -85,12 +85,12 @@ impl Client {
         }
     }
 
-    /// What the outcomes of a client do not show.
+    /// The parts of outcomes that this client does not report, or reports in any order.
     pub(crate) fn leeway(self) -> Leeway {
         Leeway {
-            // Both answer by themselves.
+            // Both clients send their roots without reporting it.
             roots: matches!(self, Self::Inspector | Self::Refrain),
-            // It handles notifications concurrently.
+            // rmcp handles notifications concurrently.
             notification_order: self == Self::Rmcp,
         }
     }

@@ -13,7 +13,7 @@ pub(crate) struct Gateway {
     process: Process,
 }
 
-/// What a client connects to.
+/// A gateway as clients reach it: its address, or its command.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) name: &'static str,
@@ -78,7 +78,7 @@ impl Gateway {
         }
     }
 
-    /// Stops it, and returns its log.
+    /// Stops the gateway, and returns its log.
     pub(crate) async fn stop(mut self) -> Log {
         self.process.stop().await;
         self.process.log.clone()

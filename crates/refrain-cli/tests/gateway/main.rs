@@ -124,7 +124,7 @@ async fn gateway_over_stdio_works() {
     ] {
         let mut table = Table::new(backend);
         let target = Gateway::over_stdio("stdio", &backend.command().await);
-        // A saved call of `refrain` would be resumed by a new gateway.
+        // `refrain resume` would start a new gateway, which does not have the saved call.
         let clients = CLIENTS
             .into_iter()
             .filter(|client| *client != Client::Refrain);

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a client reports about a call. The drivers in `tests/clients` print it.
+/// The outcome of a call, as the drivers in `tests/clients` print it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Outcome {
@@ -31,7 +31,7 @@ pub(crate) struct Expected {
     pub(crate) logs: Vec<&'static str>,
 }
 
-/// What is not compared.
+/// The parts of outcomes that are not compared.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Leeway {
     /// Whether the roots were asked for.

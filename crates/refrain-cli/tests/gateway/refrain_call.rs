@@ -173,7 +173,7 @@ fn logs(printed: &str) -> impl Iterator<Item = String> {
     lines.map(str::to_owned)
 }
 
-/// The result as the protocol has it. A list is printed without it.
+/// The result as the protocol has it. The command prints a list without the object around it.
 fn as_result(call: &Value, printed: Value) -> Value {
     match call["list"].as_str() {
         None => printed,

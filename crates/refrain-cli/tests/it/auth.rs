@@ -115,7 +115,7 @@ async fn auth_flags_work_without_a_file_and_override_it() {
     let jwks = files.write("jwks.json", &issuer::jwks(&[&issuer]));
     let jwks = jwks.display().to_string();
     let flags = ["--issuer", ISSUER, "--jwks", &jwks, "--resource", RESOURCE];
-    // They override the invalid values in the file.
+    // The flags override the invalid values in the file.
     let file = "[auth]\nresource = \"x\"\n[auth.jwt]\nissuer = \"a#b\"\njwks = \"/no/such/file\"\n";
     let config = files.write("config.toml", file);
     for serve in [Serve::new(), Serve::new().config(&config)] {
@@ -170,7 +170,7 @@ async fn token_file_can_grant_scopes() {
     );
 }
 
-/// The error of `serve`, which is also that of `config check`.
+/// The error of `serve`. Without a token file, `config check` must print the same.
 async fn config_error(files: &Files, text: &str, tokens: Option<&Path>) -> String {
     let config = files.write("config.toml", text);
     let serve = Serve::new().config(&config);

@@ -2,7 +2,7 @@
 //!
 //! Time limits are a thirtieth of the recommended ones.
 
-use crate::relay::free;
+use crate::relay::free_addresses;
 use crate::support::reverse_proxy::Recipe;
 use crate::support::{
     Call, Certificate, Client, Files, Instance, Ledger, Load, Output, Process, Reply, Request,
@@ -52,7 +52,7 @@ impl Fleet {
             store: files.path("tasks.db"),
             config: files.write("config.toml", SETTINGS),
             files,
-            addresses: free(),
+            addresses: free_addresses(),
             instances: Vec::new(),
         };
         for at in 0..fleet.addresses.len() {
@@ -86,7 +86,7 @@ impl Fleet {
     }
 
     async fn nginx(&self) -> Proxy {
-        let [tls, plain] = free();
+        let [tls, plain] = free_addresses();
         let certificate = self.files.certificate(HOST);
         let listen = format!("listen {tls} ssl;\n        listen {plain};");
         let recipe = Recipe::of("nginx")
@@ -102,7 +102,7 @@ impl Fleet {
     }
 
     async fn haproxy(&self) -> Proxy {
-        let [tls, plain] = free();
+        let [tls, plain] = free_addresses();
         let certificate = self.files.certificate(HOST);
         let recipe = Recipe::of("haproxy")
             .with("bind :443 ", &format!("bind {plain}\n    bind {tls} "))
@@ -116,7 +116,7 @@ impl Fleet {
     }
 
     async fn check(&mut self, proxy: &Proxy) {
-        proxy.call_with_tls().await;
+        proxy.initialize_over_tls().await;
         proxy.asks().await;
         proxy.idle_subscriptions().await;
         self.restart(proxy).await;
@@ -143,7 +143,7 @@ impl Fleet {
 }
 
 impl Proxy {
-    /// Clients of both revisions are asked, over event streams and without.
+    /// Clients of 2026-07-28 are asked, with event streams and without, and then one of 2025-11-25.
     async fn asks(&self) {
         let client = Client::new(self.plain);
         for progress in [false, true] {
@@ -166,8 +166,8 @@ impl Proxy {
         }
     }
 
-    /// A call over TLS, with the name that clients use.
-    async fn call_with_tls(&self) {
+    /// A request over TLS, with the host name that clients use.
+    async fn initialize_over_tls(&self) {
         let at = format!("{HOST}:{}:127.0.0.1", self.tls.port());
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--max-time", "30", "--resolve", &at, "--cacert"])
@@ -237,10 +237,10 @@ async fn fleet_behind_haproxy_loses_no_call() {
 
 /// Without `proxy_set_header`, nginx sends the name of its upstream as the host.
 #[tokio::test]
-async fn refused_host_of_a_plain_proxy_pass_is_named_and_logged() {
+async fn rejected_host_of_a_plain_proxy_pass_is_named_and_logged() {
     let files = Files::new();
     let instance = Serve::new().start().await;
-    let [address] = free::<1>();
+    let [address] = free_addresses::<1>();
     let config = format!(
         "events {{ }}\nhttp {{\n    upstream backend {{ server {}; }}\n    \
          server {{ listen {address}; location / {{ proxy_pass http://backend; }} }}\n}}\n",

@@ -239,7 +239,7 @@ async fn slow(_: Cx) -> Result<&'static str> {
     Ok("done")
 }
 
-/// The call is silent for longer than the proxy allows, but for its keep-alives.
+/// For longer than the proxy allows silence, the call sends only keep-alives.
 #[tokio::test]
 async fn silent_call_survives_a_proxy_that_closes_silent_connections() {
     let limits = ServerLimits {

@@ -1,6 +1,6 @@
 //! Proxies that compress, and a client that offers gzip: each event reaches the client at once.
 
-use crate::relay::free;
+use crate::relay::free_addresses;
 use crate::support::reverse_proxy::{Recipe, start_caddy};
 use crate::support::{Files, Instance, Process, Serve, until};
 use refrain_testkit::net::legacy::{Session, call, filled_in};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use tokio::process::Command;
 
-/// No keep-alive may push an event out.
+/// No keep-alives: they could flush an event that a proxy holds back.
 const SETTINGS: &str = "[limits]\nkeep_alive_ms = 600000\n";
 
 const ASK: &str = "elicitation/create";
@@ -48,7 +48,7 @@ async fn asks(address: SocketAddr) {
 async fn haproxy_that_compresses_passes_events_on_at_once() {
     let files = Files::new();
     let instance = instance(&files).await;
-    let [address] = free();
+    let [address] = free_addresses();
     let config = format!(
         "defaults\n    mode http\n    option http-no-delay\n    timeout connect 5s\n    timeout client 300s\n    \
          timeout server 300s\n    compression algo gzip\n    compression type text/event-stream application/json\n\
@@ -65,7 +65,7 @@ async fn haproxy_that_compresses_passes_events_on_at_once() {
 async fn nginx_that_compresses_passes_events_on_at_once() {
     let files = Files::new();
     let instance = instance(&files).await;
-    let [address] = free();
+    let [address] = free_addresses();
     let config = format!(
         "events {{ }}\nhttp {{\n    gzip on;\n    gzip_proxied any;\n    gzip_min_length 0;\n    \
          gzip_types text/event-stream application/json;\n    server {{ listen {address}; location / {{ \
@@ -81,7 +81,7 @@ async fn nginx_that_compresses_passes_events_on_at_once() {
 async fn caddy_that_compresses_json_passes_events_on_at_once() {
     let files = Files::new();
     let instance = instance(&files).await;
-    let [address] = free();
+    let [address] = free_addresses();
     let config = format!(
         "{{\n    admin off\n    auto_https off\n}}\nhttp://{address} {{\n    encode {{\n        gzip\n        \
          minimum_length 1\n        match header Content-Type application/json*\n    }}\n    reverse_proxy {}\n}}\n",

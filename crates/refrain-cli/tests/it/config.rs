@@ -155,14 +155,14 @@ async fn config_check_is_coloured_on_a_terminal() {
     let bad = files.write("bad.toml", "[limits]\nrounds = 0\n");
     for (file, part) in [(&good, "limits.notes"), (&bad, "must be at least 1")] {
         let mut terminal = Terminal::open();
-        let theirs = terminal.theirs();
-        let both = theirs.try_clone().expect("a second handle");
+        let device = terminal.take_device();
+        let both = device.try_clone().expect("a second handle");
         let mut check = program();
         check.args(["config".as_ref(), "check".as_ref(), file.as_os_str()]);
         check.env("TERM", "xterm");
         let mut child = check
             .stdout(both)
-            .stderr(theirs)
+            .stderr(device)
             .spawn()
             .expect("the binary");
         let shown = within("the output", terminal.read_until(part)).await;

@@ -1,7 +1,7 @@
 //! Three gateways with the same keys and store, in front of a backend over stdio. Every round goes to another gateway.
 
-use crate::relay::free;
-use crate::support::tasks::shared;
+use crate::relay::free_addresses;
+use crate::support::tasks::shared_store;
 use crate::support::{BackendLedger, Call, Client, Files, Instance, Reply, Serve, until};
 use futures_util::future::join_all;
 use serde_json::json;
@@ -18,7 +18,7 @@ impl Fleet {
     async fn start(settings: &str) -> Self {
         let files = Files::new();
         let ledger = BackendLedger::new(&files);
-        let (keys, store) = (files.keys("fleet.keys"), shared(&files));
+        let (keys, store) = (files.keys("fleet.keys"), shared_store(&files));
         let command = ledger.command(&[]);
         let config = format!(
             "[tasks]\nlook_ms = 50\nlease_ms = 4000\n[backends.tested]\ncommand = {command}\n{settings}"
@@ -29,7 +29,7 @@ impl Fleet {
             let serve = serve.args(["--advertise", &format!("http://{address}/mcp")]);
             serve.keys(&keys).store(&store).config(&config).start()
         };
-        let gateways = join_all(free::<3>().map(start)).await;
+        let gateways = join_all(free_addresses::<3>().map(start)).await;
         Self {
             gateways,
             ledger,
@@ -132,7 +132,7 @@ async fn process_that_is_being_started_ends_with_the_gateway() {
     client
         .round(&mut Call::new("echo", json!({"text": "hi"})))
         .await;
-    // One watches the lists, one has served the call, and the prewarmed one never finishes its start.
+    // One process watches the lists, one has served the call, and one never finishes its start.
     until("the prewarmed process", || ledger.processes() == 3).await;
     gateway.stop().await;
     until("the end of all processes", || ledger.processes() == 0).await;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const RELOADED: &str = "keys reloaded";
 const NOT_RELOADED: &str = "failed to reload keys";
-const REFUSED: &str = "token rejected";
+const REJECTED: &str = "token rejected";
 
 fn keys(command: &str, file: &Path) -> Output {
     refrain(["keys".as_ref(), command.as_ref(), file.as_os_str()])
@@ -282,8 +282,8 @@ async fn key_rotation_rejects_no_token_of_running_calls() {
     assert!(accepts(&a, &late).await && accepts(&b, &late).await);
     for instance in [&mut a, &mut b] {
         instance.stop().await;
-        let refused = instance.log.count(REFUSED);
-        assert_eq!(refused, 1, "{:?}", instance.log);
+        let rejected = instance.log.count(REJECTED);
+        assert_eq!(rejected, 1, "{:?}", instance.log);
         assert_eq!(instance.log.count("unknown_key"), 1);
     }
 }

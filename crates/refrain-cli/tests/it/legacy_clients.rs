@@ -3,7 +3,7 @@
 //! `scripts/tools` installs them. Without them, these tests fail.
 
 use crate::clients::{CLIENT_TIME, client_tests};
-use crate::relay::free;
+use crate::relay::free_addresses;
 use crate::support::{Balancer, Files, Serve, run_tool, within};
 use refrain::runtime::SystemSource;
 use refrain::server::{AllowedHosts, Changes, KeyRing, Resource, Server, Tool, serve};
@@ -46,7 +46,7 @@ async fn over_two_instances(client: [&str; 2]) {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
     let mut instances = Vec::new();
-    for address in free::<2>() {
+    for address in free_addresses::<2>() {
         let address = address.to_string();
         let url = format!("http://{address}/mcp");
         let flags = ["--listen", &address, "--advertise", &url];
@@ -86,7 +86,7 @@ async fn note(_: Cx) -> Result<String> {
     Ok("a note".into())
 }
 
-/// Called by the client after it has subscribed.
+/// The client calls this tool after it has subscribed, and after it got the notification.
 async fn subscribed(_: Cx, notify: State<Arc<Notify>>) -> Result<&'static str> {
     notify.notify_one();
     Ok("good")
@@ -120,7 +120,7 @@ async fn over_a_restart(client: [&str; 2]) {
             .resource(Resource::new(NOTE, "today", note));
         server.build().expect("the server is valid")
     };
-    // Both use the same socket, so that no connection is refused in between.
+    // Both servers use the same socket, so that no connection is refused in between.
     let serving = async |server: &Server, until: &mut (dyn Future<Output = ()> + Unpin)| {
         let socket = socket.try_clone().expect("the same socket");
         let listener = TcpListener::from_std(socket).expect("a listener");

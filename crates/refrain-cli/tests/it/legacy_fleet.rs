@@ -2,7 +2,7 @@
 //!
 //! The processes are this test binary with [`ADDRESS`] set, so that they have tools that log, ask and change a resource.
 
-use crate::relay::free;
+use crate::relay::free_addresses;
 use crate::support::{Files, Process, within};
 use refrain::server::{AllowedHosts, KeyRing, Resource, Server, ServerLimits, Tool, serve};
 use refrain::{Cx, Elicit, Result, State};
@@ -120,7 +120,7 @@ impl Fleet {
             turn: AtomicUsize::new(0),
             session: String::new(),
         };
-        for address in free::<3>() {
+        for address in free_addresses::<3>() {
             fleet.processes.push(Member::start(&keys, address).await);
         }
         let hello = initialize("2025-11-25", &json!({"elicitation": {}}));

@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 /// A server and its log.
 struct TestServer {
-    /// Only with HTTP.
+    /// `None` over stdio, where each client starts a server.
     instance: Option<Instance>,
     files: Files,
 }

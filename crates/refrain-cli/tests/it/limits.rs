@@ -203,7 +203,7 @@ async fn sheds_limits_hand_overs() {
 #[tokio::test]
 async fn discard_bytes_limits_discarded_bodies() {
     let (instance, _) = with_limit("body_bytes = 1000\ndiscard_bytes = 2000").await;
-    // The first one is answered before its body, the second one after it.
+    // The first request is answered before its body was sent, the second one afterwards.
     for (length, body) in [(2001, 0), (2000, 2000)] {
         let head = format!(
             "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n",
@@ -293,7 +293,7 @@ async fn token_and_flow_ttl_expire_tokens() {
         );
         instance.log.wait_for("expired", 1).await;
     }
-    // With clock skew allowed, the same token is valid.
+    // With clock skew allowed, a token of the same age is valid.
     let (_instance, client) = with("token_ttl_seconds = 1\nclock_skew_seconds = 60\n").await;
     let mut call = Call::weather("Oslo");
     assert_eq!(client.round(&mut call).await, asked("github_login"));

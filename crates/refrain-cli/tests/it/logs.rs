@@ -6,8 +6,8 @@ use refrain_testkit::net::Connection;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Causes every log event, and returns the secrets that must not be logged.
-async fn do_everything(instance: &mut Instance, keys: &Path) -> Vec<String> {
+/// Causes many kinds of log events, and returns the secrets that must not be logged.
+async fn cause_events(instance: &mut Instance, keys: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(keys).expect("the key file can be read");
     let secret = text.split_whitespace().next_back().expect("a key");
     let mut secrets = vec![secret.to_owned(), "alice-alice-alice".into()];
@@ -43,7 +43,7 @@ async fn do_everything(instance: &mut Instance, keys: &Path) -> Vec<String> {
     secrets
 }
 
-async fn everything_logged(format: &str) -> (Vec<String>, Vec<String>) {
+async fn lines_and_secrets(format: &str) -> (Vec<String>, Vec<String>) {
     let files = Files::new();
     let config = "[limits]\nshed_above = 0\ndrain_grace_ms = 0\n";
     let config = files.write("config.toml", config);
@@ -52,12 +52,12 @@ async fn everything_logged(format: &str) -> (Vec<String>, Vec<String>) {
     let serve = Serve::new().config(&config).keys(&keys).tokens(&tokens);
     let serve = serve.env("RUST_LOG", "trace").args(["--log", format]);
     let mut instance = serve.start().await;
-    let secrets = do_everything(&mut instance, &keys).await;
+    let secrets = cause_events(&mut instance, &keys).await;
     (instance.log.lines(), secrets)
 }
 
 /// Checks that no line contains a part of a secret.
-fn assert_silent(lines: &[String], secrets: &[String]) {
+fn assert_no_secrets(lines: &[String], secrets: &[String]) {
     assert_eq!(secrets.len(), 7);
     for line in lines {
         for secret in secrets {
@@ -70,19 +70,19 @@ fn assert_silent(lines: &[String], secrets: &[String]) {
 
 #[tokio::test]
 async fn text_log_has_no_secrets() {
-    let (lines, secrets) = everything_logged("text").await;
+    let (lines, secrets) = lines_and_secrets("text").await;
     let text = lines.join("\n");
     for expected in ["token rejected", "handed on", "draining", "DEBUG"] {
         assert!(text.contains(expected), "no {expected:?} in {text}");
     }
     assert!(!text.contains('\u{1b}'), "colours in a file: {text}");
-    assert_silent(&lines, &secrets);
+    assert_no_secrets(&lines, &secrets);
 }
 
 #[tokio::test]
 async fn json_log_is_json_without_secrets() {
-    let (lines, secrets) = everything_logged("json").await;
-    assert_silent(&lines, &secrets);
+    let (lines, secrets) = lines_and_secrets("json").await;
+    assert_no_secrets(&lines, &secrets);
     let mut messages = Vec::new();
     for line in &lines {
         let parsed: Value =
@@ -242,7 +242,7 @@ async fn output_of_a_backend_is_logged_at_a_limited_rate() {
         let reply = client.round(&mut call).await;
         assert!(matches!(&reply, Reply::Done(_)), "{reply:?}");
     }
-    // More only if the calls take more than ten seconds.
+    // There are more lines only if the calls take more than ten seconds.
     for (event, limit) in [("backend stderr", 1000), ("line ignored: not an MCP", 100)] {
         gateway.log.wait_for(event, limit).await;
         let logged = gateway.log.count(event);

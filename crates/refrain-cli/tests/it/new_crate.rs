@@ -131,7 +131,7 @@ async fn new_crate_passes_its_tests_and_is_developed() {
 }
 
 #[tokio::test]
-async fn impossible_crates_are_refused_with_a_hint() {
+async fn unusable_names_and_directories_are_rejected_with_a_hint() {
     let files = Files::new();
     let here = files.path("");
     std::fs::create_dir(files.path("used")).expect("a directory");

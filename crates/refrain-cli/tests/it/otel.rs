@@ -3,7 +3,7 @@
 mod collector;
 mod waterfall;
 
-use crate::support::tasks::shared;
+use crate::support::tasks::shared_store;
 use crate::support::{Balancer, Files, Instance, Serve, program, run_command};
 use collector::{Collector, ReceivedSpan};
 use tokio::process::Command;
@@ -11,7 +11,7 @@ use tokio::process::Command;
 /// A secret that only the collector gets.
 const API_KEY: &str = "key-of-the-collector";
 
-/// Sets the variables that export spans to the collector.
+/// The variables that export spans to the collector.
 fn variables(collector: &Collector, service: &str) -> [(&'static str, String); 4] {
     [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()),
@@ -33,7 +33,8 @@ fn exporting_command(collector: &Collector, args: &[&str]) -> Command {
     command
 }
 
-/// Two instances behind a balancer behind a gateway. Every request of the gateway goes to the other instance.
+/// Two instances behind a balancer behind a gateway. Each request of the gateway goes to the
+/// instance that did not get the one before.
 struct Fleet {
     instances: [Instance; 2],
     gateway: Instance,
@@ -44,7 +45,7 @@ struct Fleet {
 impl Fleet {
     async fn start(collector: &Collector) -> Self {
         let files = Files::new();
-        let (keys, store) = (files.keys("fleet.keys"), shared(&files));
+        let (keys, store) = (files.keys("fleet.keys"), shared_store(&files));
         let start = async |name| {
             let serve = Serve::new().keys(&keys).store(&store);
             exporting(serve, collector, name).start().await
@@ -151,8 +152,9 @@ fn check_attributes(spans: &[ReceivedSpan]) {
             ("network.transport", Some("tcp")),
             ("network.protocol.name", Some("http")),
             ("refrain.home", home),
-            // Only log lines have these.
+            // Only log lines have this.
             ("trace_id", None),
+            // Only failed requests have this.
             ("error.type", None),
         ] {
             let found = span.attribute(key);
@@ -222,7 +224,7 @@ async fn every_method_has_spans_and_rejections_have_error_types() {
 
 #[tokio::test]
 async fn unreachable_collector_does_not_stop_serving() {
-    let [free] = crate::relay::free::<1>();
+    let [free] = crate::relay::free_addresses::<1>();
     let endpoint = format!("http://{free}");
     let serve = Serve::new().env("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint);
     let serve = serve.env(

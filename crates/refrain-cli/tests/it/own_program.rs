@@ -120,7 +120,7 @@ fn app(name: &'static str) -> App<Flags, Config> {
             eprintln!("stopped");
         };
         let start = |server: Server| {
-            // It runs inside the runtime: this panics elsewhere.
+            // The hook runs inside the runtime: `spawn` panics elsewhere.
             tokio::spawn(async {});
             let metrics = server.metrics_text();
             eprintln!("started with metrics: {}", metrics.contains("proxy"));

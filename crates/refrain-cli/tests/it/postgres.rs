@@ -1,6 +1,6 @@
 //! Tasks with a Postgres store. The tests start a server unless one is configured.
 
-use crate::support::tasks::{brief, in_the_middle};
+use crate::support::tasks::{in_the_middle, short_lease_config};
 use crate::support::{Call, Client, Files, Ledger, Serve, program};
 use refrain_store::test_postgres::TestPostgres;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ async fn worker_finishes_a_task_of_a_killed_instance() {
     in_the_middle(async |pause_ms| {
         let url = cluster.database().await.expect("a database");
         let files = Files::new();
-        let (file, brief) = (files.write("ledger", ""), brief(&files));
+        let (file, brief) = (files.write("ledger", ""), short_lease_config(&files));
         let with = |serve: Serve| {
             let serve = serve.ledger(&file).config(&brief);
             serve.env("REFRAIN_STORE", &url)

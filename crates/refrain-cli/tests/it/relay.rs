@@ -46,8 +46,9 @@ impl Fleet {
     }
 }
 
-/// Free ports outside of the ephemeral range, so that no other process gets one of them during a restart.
-pub(crate) fn free<const N: usize>() -> [SocketAddr; N] {
+/// Addresses with free ports outside of the ephemeral range, so that no other process gets one of
+/// them during a restart.
+pub(crate) fn free_addresses<const N: usize>() -> [SocketAddr; N] {
     const PORTS: Range<u32> = 20_000..30_000;
     static TRIED: AtomicU32 = AtomicU32::new(0);
     let next = || {
@@ -93,7 +94,7 @@ fn refused(reply: Reply) -> String {
 
 #[tokio::test]
 async fn request_is_relayed_to_the_holder_of_its_call() {
-    let addresses = free::<2>();
+    let addresses = free_addresses::<2>();
     let fleet = Fleet::new(true);
     let mut a = fleet.start("a", addresses[0]).await;
     let b = fleet.start("b", addresses[1]).await;
@@ -116,7 +117,7 @@ async fn request_is_relayed_to_the_holder_of_its_call() {
     let error = refused(at_b.round(&mut answered(lost.clone())).await);
     assert!(error.contains("does not respond"), "{error}");
     assert!(error.contains("this request had no effect"), "{error}");
-    // After a restart, it does not hold the call.
+    // After its restart, `a` does not hold the call.
     let _a = fleet.start("a", addresses[0]).await;
     let error = refused(at_b.round(&mut answered(lost)).await);
     assert!(error.contains("no longer in memory"), "{error}");
@@ -125,7 +126,7 @@ async fn request_is_relayed_to_the_holder_of_its_call() {
 
 #[tokio::test]
 async fn without_an_advertised_url_nothing_is_relayed() {
-    let addresses = free::<2>();
+    let addresses = free_addresses::<2>();
     let fleet = Fleet::new(false);
     let a = fleet.start("a", addresses[0]).await;
     let b = fleet.start("b", addresses[1]).await;

@@ -205,11 +205,11 @@ async fn sealed_tasks_need_keys_and_survive_a_restart() {
 #[tokio::test]
 async fn help_explains_where_to_put_a_password() {
     let mut terminal = Terminal::open();
-    let theirs = terminal.theirs();
+    let device = terminal.take_device();
     let child = program()
         .args(["serve", "--help"])
         .env("REFRAIN_STORE", "postgres://me:hush@db/tasks")
-        .stdout(theirs)
+        .stdout(device)
         .spawn();
     let help = terminal.read_until("Print version").await;
     assert!(

@@ -1,6 +1,6 @@
 //! Tasks of instances that are killed, paused for longer than their lease, drained, or upgraded.
 
-use crate::support::tasks::{TaskView, brief, in_the_middle, shared, shown};
+use crate::support::tasks::{TaskView, in_the_middle, shared_store, short_lease_config, show_task};
 use crate::support::{Call, Client, Files, Ledger, Reply, Serve, refrain, sqlite};
 use rustix::process::Signal;
 use serde_json::json;
@@ -19,8 +19,8 @@ impl Fleet {
         let files = Files::new();
         Self {
             ledger: files.write("ledger", ""),
-            store: shared(&files),
-            config: brief(&files),
+            store: shared_store(&files),
+            config: short_lease_config(&files),
             _files: files,
         }
     }
@@ -171,7 +171,7 @@ async fn live_task_of_a_killed_instance_is_lost_at_its_ask() {
     assert_eq!(fleet.ledger().done(), [printed.clone(), printed]);
 }
 
-/// A worker that is paused for longer than its lease cannot write: the result is that of the other one.
+/// An instance that is paused for longer than its lease cannot write: the other one has the result.
 #[tokio::test]
 async fn paused_worker_cannot_write() {
     in_the_middle(async |pause_ms| {
@@ -181,7 +181,7 @@ async fn paused_worker_cannot_write() {
         let at_b = Client::new(b.address);
         let id = Client::new(a.address).create(echo("lamp", pause_ms)).await;
         fleet.ledger().wait_for("attempt", 1).await;
-        // Do not pause it while it writes the attempt.
+        // Do not pause the instance while it writes the attempt.
         let begun = |look: &TaskView| {
             look.status() == "completed" || look.0["statusMessage"] == "Echoing the input."
         };
@@ -203,13 +203,13 @@ async fn paused_worker_cannot_write() {
         let attempts = [a.id(), b.id()];
         assert_eq!(fleet.ledger().attempts("echo"), attempts);
         assert_eq!(fleet.ledger().done(), ["echo lamp"]);
-        let row = shown(&fleet.store, &id);
+        let row = show_task(&fleet.store, &id);
 
         a.signal(Signal::CONT);
         let line = a.log.wait_for("task lease lost", 1).await;
         assert!(line.contains(&id[..8]), "{line}");
         // Nothing has changed since b completed the task.
-        assert_eq!(shown(&fleet.store, &id), row);
+        assert_eq!(show_task(&fleet.store, &id), row);
         assert_eq!(at_b.task(&id).await.text(), "Echo: lamp");
         assert_eq!(fleet.ledger().attempts("echo"), attempts);
         assert_eq!(fleet.ledger().done(), ["echo lamp"]);
@@ -235,7 +235,7 @@ async fn task_of_a_drained_instance_is_finished_by_another() {
         }
         assert_eq!(fleet.ledger().done().len(), begun, "a step was broken off");
         // The task is handed on before its lease expires.
-        assert_eq!(shown(&fleet.store, &id)["worker"], json!(null));
+        assert_eq!(show_task(&fleet.store, &id)["worker"], json!(null));
 
         let b = fleet.serve().start().await;
         let at_b = Client::new(b.address);
@@ -270,7 +270,8 @@ async fn task_of_the_old_version_is_finished_by_the_new_one() {
     for id in &ids {
         at_old.asked(id, &["github_login", "google_login"]).await;
     }
-    // The first has an answer that the new version needs, the second has another one, and the third has none.
+    // The first task has an answer that the new version needs, the second one that it does not
+    // need, the third no answer.
     at_old.update(&ids[0], "github_login", &octocat).await;
     at_old.asked(&ids[0], &["google_login"]).await;
     at_old.update(&ids[1], "google_login", &octocat).await;

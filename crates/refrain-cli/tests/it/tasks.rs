@@ -1,6 +1,6 @@
 //! Tasks over HTTP with a SQLite store: created, polled, answered, cancelled, and kept over a restart.
 
-use crate::support::tasks::{eager, form, shared};
+use crate::support::tasks::{fast_poll_config, form, shared_store};
 use crate::support::{Call, Client, Files, Ledger, Reply, Serve};
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ fn echo_task(arguments: Value) -> Call {
     Call::new("echo_task", arguments)
 }
 
-/// The persistent workflow of the proposals, as in the tasks extension.
+/// The echo example of the MCP proposals, in the format of the tasks extension.
 #[tokio::test]
 async fn echo_task_is_created_polled_answered_and_completed() {
     let files = Files::new();
@@ -118,7 +118,11 @@ async fn task_runs_while_it_waits_for_an_answer() {
 #[tokio::test]
 async fn running_task_is_cancelled_by_another_instance() {
     let files = Files::new();
-    let (file, store, eager) = (files.write("ledger", ""), shared(&files), eager(&files));
+    let (file, store, eager) = (
+        files.write("ledger", ""),
+        shared_store(&files),
+        fast_poll_config(&files),
+    );
     let serve = || Serve::new().ledger(&file).store(&store).config(&eager);
     let (a, b) = (serve().start().await, serve().start().await);
     let ledger = Ledger::at(&file);
@@ -139,7 +143,7 @@ async fn running_task_is_cancelled_by_another_instance() {
 #[tokio::test]
 async fn tasks_belong_to_their_caller_and_survive_a_restart() {
     let files = Files::new();
-    let (store, eager) = (shared(&files), eager(&files));
+    let (store, eager) = (shared_store(&files), fast_poll_config(&files));
     let tokens = files.write("tokens", "alice secret-of-alice-1\nbob secret-of-bob-12\n");
     let serve = || Serve::new().store(&store).tokens(&tokens).config(&eager);
     let mut first = serve().start().await;

@@ -1,6 +1,6 @@
 //! `refrain store tasks`: tasks from the view of an operator.
 
-use crate::support::tasks::{TaskView, eager, in_the_middle, shared, shown};
+use crate::support::tasks::{TaskView, fast_poll_config, in_the_middle, shared_store, show_task};
 use crate::support::terminal::Terminal;
 use crate::support::{
     Call, Client, Files, Instance, Ledger, Serve, ended, program, refrain, sqlite, within,
@@ -19,7 +19,7 @@ struct Fixture {
 impl Fixture {
     async fn start() -> Self {
         let files = Files::new();
-        let (store, eager) = (shared(&files), eager(&files));
+        let (store, eager) = (shared_store(&files), fast_poll_config(&files));
         let tokens = files.write("tokens", "alice secret-of-alice-1\n");
         let ledger = files.write("ledger", "");
         let serve = Serve::new().store(&store).tokens(&tokens).config(&eager);
@@ -45,7 +45,7 @@ impl Fixture {
     }
 
     /// Creates a task that asks and one that is completed.
-    async fn two(&self) -> [String; 2] {
+    async fn create_two(&self) -> [String; 2] {
         let asks = self.client.create(Call::new("echo_task", json!({}))).await;
         self.client.asked(&asks, &["echo_input"]).await;
         let secret = json!({"name": "hush-name"});
@@ -74,7 +74,7 @@ async fn tasks_are_listed_as_text_or_json() {
     assert!(none.err.contains("no tasks found"), "{none:?}");
     assert_eq!(tasks.list(&[]), [json!(null); 0]);
 
-    let [asks, done] = tasks.two().await;
+    let [asks, done] = tasks.create_two().await;
     let output = tasks.command(&["list"]);
     assert!(output.ok && output.err.is_empty(), "{output:?}");
     assert!(
@@ -127,7 +127,7 @@ async fn tasks_are_listed_as_text_or_json() {
 #[tokio::test]
 async fn task_is_shown_without_its_arguments_and_result() {
     let tasks = Fixture::start().await;
-    let [asks, done] = tasks.two().await;
+    let [asks, done] = tasks.create_two().await;
     let output = tasks.command(&["show", &asks]);
     assert!(output.ok && !output.out.contains('\x1b'), "{output:?}");
     let value = |name: &str| {
@@ -147,7 +147,7 @@ async fn task_is_shown_without_its_arguments_and_result() {
     assert!(value("asks").starts_with("echo_input ("), "{output:?}");
     assert_eq!(value("outcome"), "-");
 
-    let row = shown(&tasks.store, &done);
+    let row = show_task(&tasks.store, &done);
     assert_eq!(row["status"], "completed");
     assert_eq!(row["owner"], "alice");
     // The last status message is removed when the task ends.
@@ -178,7 +178,7 @@ async fn task_is_shown_without_its_arguments_and_result() {
     Ledger::at(&tasks.files.path("ledger"))
         .wait_for("attempt", 6)
         .await;
-    let row = shown(&tasks.store, &runs);
+    let row = show_task(&tasks.store, &runs);
     let worker = row["worker"].as_str().expect("a worker");
     assert!(
         worker.starts_with(&format!("{}-", tasks.instance.id())),
@@ -190,7 +190,7 @@ async fn task_is_shown_without_its_arguments_and_result() {
 #[tokio::test]
 async fn task_is_cancelled_on_any_instance() {
     let tasks = Fixture::start().await;
-    let [asks, done] = tasks.two().await;
+    let [asks, done] = tasks.create_two().await;
     let call = json!({"text": "x", "pause_ms": 60_000});
     let runs = tasks.client.create(Call::new("echo_task", call)).await;
     Ledger::at(&tasks.files.path("ledger"))
@@ -214,7 +214,7 @@ async fn task_is_cancelled_on_any_instance() {
 async fn failed_task_is_requeued() {
     in_the_middle(async |pause_ms| {
         let files = Files::new();
-        let (store, file) = (shared(&files), files.write("ledger", ""));
+        let (store, file) = (shared_store(&files), files.write("ledger", ""));
         let settings = "[tasks]\nlook_ms = 50\nlease_ms = 4000\nattempts = 1\n";
         let config = files.write("config.toml", settings);
         let serve = || Serve::new().store(&store).config(&config).ledger(&file);
@@ -255,7 +255,7 @@ async fn failed_task_is_requeued() {
 #[tokio::test]
 async fn wrong_usage_of_tasks_is_reported() {
     let tasks = Fixture::start().await;
-    let [asks, _] = tasks.two().await;
+    let [asks, _] = tasks.create_two().await;
     for command in ["show", "cancel", "requeue"] {
         // A prefix of an id is not enough.
         for id in ["0000", &asks[..12], "no id\x1b[31m", ""] {
@@ -311,7 +311,7 @@ async fn wrong_usage_of_tasks_is_reported() {
 #[tokio::test]
 async fn tasks_are_coloured_on_a_terminal() {
     let tasks = Fixture::start().await;
-    let [asks, _] = tasks.two().await;
+    let [asks, _] = tasks.create_two().await;
     let coloured = "\x1b[33minput_required";
     for args in [&["list"][..], &["show", &asks]] {
         let mut terminal = Terminal::open();
@@ -320,7 +320,7 @@ async fn tasks_are_coloured_on_a_terminal() {
             .args(["store", "tasks"])
             .args(args)
             .args(["--store", &sqlite(&tasks.store)]);
-        let command = command.env("TERM", "xterm").stdout(terminal.theirs());
+        let command = command.env("TERM", "xterm").stdout(terminal.take_device());
         let mut child = command.spawn().expect("the binary starts");
         let shown = within("colours", terminal.read_until(coloured)).await;
         assert!(shown.contains(coloured), "{shown}");

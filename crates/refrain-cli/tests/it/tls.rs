@@ -1,4 +1,4 @@
-//! TLS and HTTP/2 without a proxy: curl and this client, reloaded certificates, unusable files.
+//! TLS and HTTP/2 without a proxy: curl and `refrain call`, reloaded certificates, unusable files.
 
 use crate::support::{Certificate, Files, Output, Serve, program, run, run_command};
 use refrain_testkit::net::legacy::initialize;
@@ -53,7 +53,7 @@ async fn clients_choose_the_version_of_http() {
         let used = curl(&url, &[flag], trusted).await;
         assert_eq!(used.expect("a reply"), version, "{url} {flag}");
     }
-    // This client, which prefers HTTP/2, makes a call with progress.
+    // `refrain call`, which prefers HTTP/2, makes a call that reports progress.
     let mut call = program();
     call.args(["call", &secure_url, "sum", "--json"])
         .args(["to=3", "pause_ms=1"])

@@ -1,6 +1,6 @@
 //! Webhooks of ended tasks, with real processes.
 
-use crate::support::tasks::shared;
+use crate::support::tasks::shared_store;
 use crate::support::{Call, Client, FakeServer, Files, Respond, Serve, config_check, until};
 
 use serde_json::json;
@@ -34,7 +34,7 @@ async fn delivery_of_a_killed_instance_is_made_by_another() {
         }
     })
     .await;
-    let (store, config) = (shared(&files), config(&files, &receiver.url()));
+    let (store, config) = (shared_store(&files), config(&files, &receiver.url()));
     let with = |serve: Serve| serve.store(&store).config(&config);
     let mut instance = with(Serve::new()).start().await;
     let call = Call::new("echo_task", json!({"text": "lamp"}));

@@ -2,7 +2,9 @@
 
 use crate::metrics::metrics_address;
 use crate::support::http::{status_of, text_of};
-use crate::support::tasks::{brief, completed, in_the_middle, shared, shown};
+use crate::support::tasks::{
+    in_the_middle, shared_store, short_lease_config, show_task, wait_until_completed,
+};
 use crate::support::{Call, Client, Files, Ledger, Serve, refrain};
 use rustix::process::Signal;
 use serde_json::json;
@@ -11,14 +13,18 @@ use serde_json::json;
 async fn worker_finishes_the_tasks_of_an_instance() {
     in_the_middle(async |pause_ms| {
         let files = Files::new();
-        let (file, store, brief) = (files.write("ledger", ""), shared(&files), brief(&files));
+        let (file, store, brief) = (
+            files.write("ledger", ""),
+            shared_store(&files),
+            short_lease_config(&files),
+        );
         let with = |serve: Serve| serve.ledger(&file).store(&store).config(&brief);
         let mut instance = with(Serve::new()).start().await;
         let client = Client::new(instance.address);
-        let waits = client.create(Call::new("echo_task", json!({}))).await;
-        client.asked(&waits, &["echo_input"]).await;
+        let asking_task = client.create(Call::new("echo_task", json!({}))).await;
+        client.asked(&asking_task, &["echo_input"]).await;
         let call = json!({"text": "chair", "pause_ms": pause_ms});
-        let works = client.create(Call::new("echo_task", call)).await;
+        let running_task = client.create(Call::new("echo_task", call)).await;
         let ledger = Ledger::at(&file);
         ledger.wait_for("attempt", 1).await;
         let killed = instance.id();
@@ -30,10 +36,10 @@ async fn worker_finishes_the_tasks_of_an_instance() {
         ledger.wait_for("done", 1).await;
         assert_eq!(ledger.attempts("echo"), [killed, worker.id()]);
         assert_eq!(ledger.done(), ["echo chair"]);
-        // Stopped right after its step, it would hand the task on.
-        completed(&store, &works).await;
+        // A worker that is stopped right after the step would hand the task on.
+        wait_until_completed(&store, &running_task).await;
         worker.stop().await;
-        assert_eq!(shown(&store, &waits)["status"], "input_required");
+        assert_eq!(show_task(&store, &asking_task)["status"], "input_required");
         Some(())
     })
     .await;
@@ -59,7 +65,11 @@ async fn sigterm_and_sigint_stop_a_worker_and_hand_its_task_on() {
     for signal in [Signal::TERM, Signal::INT] {
         in_the_middle(async |pause_ms| {
             let files = Files::new();
-            let (file, store, brief) = (files.write("ledger", ""), shared(&files), brief(&files));
+            let (file, store, brief) = (
+                files.write("ledger", ""),
+                shared_store(&files),
+                short_lease_config(&files),
+            );
             let with = |serve: Serve| serve.ledger(&file).store(&store).config(&brief);
             let ledger = Ledger::at(&file);
             let mut instance = with(Serve::new()).start().await;
@@ -76,7 +86,7 @@ async fn sigterm_and_sigint_stop_a_worker_and_hand_its_task_on() {
             worker.signal(signal);
             let ended = worker.ended().await;
             assert!(ended.success(), "{ended} {:?}", worker.log);
-            let row = shown(&store, &id);
+            let row = show_task(&store, &id);
             let state = (&row["worker"], &row["status"]);
             assert_eq!(state, (&json!(null), &json!("input_required")));
             if ledger.effects("attempt").len() == 5 {

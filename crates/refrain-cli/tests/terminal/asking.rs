@@ -148,7 +148,7 @@ async fn places(cx: Cx, _: Args) -> Result<String> {
     Ok(format!("roots: {uris:?}"))
 }
 
-/// Asks once a file exists.
+/// Asks as soon as a file exists.
 async fn late(cx: Cx, args: Args) -> Result<String> {
     let file = args["file"].as_str().unwrap_or_default().to_owned();
     while !Path::new(&file).exists() {

@@ -283,7 +283,8 @@ fn declined_sampling_or_roots_cancel_the_task() {
     }
 }
 
-/// A legacy server as a shell script: it asks, prints a malformed message on demand, and returns its answer.
+/// The command of a call to a legacy server, a shell script that asks, prints a malformed message
+/// when the file `go` exists, and returns the answer.
 fn scripted(dir: &Path, ask: &str) -> String {
     let script = format!(
         r#"say() {{ printf '%s\n' "$1"; }}

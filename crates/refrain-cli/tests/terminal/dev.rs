@@ -40,7 +40,7 @@ fn tools_are_called_from_a_menu_while_the_crate_changes() {
     screen.types("get_weather");
     screen.sees("> get_weather  ");
     screen.press(&["Enter"]);
-    // The arguments of the tool, which no server asks for.
+    // The prompt for an argument of the tool: no server asks for it.
     let seen = screen.sees("? location");
     assert!(!seen.contains("asked by"), "{seen}");
     screen.sees("esc: back to the menu");

@@ -13,7 +13,7 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// Starts it, and returns the port that the system chose.
+    /// Starts a server, and returns the port that the system chose.
     pub(crate) fn start() -> (Self, String) {
         let runtime = Runtime::new().expect("a runtime");
         let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));

@@ -27,9 +27,9 @@ fn hostile_server_text_is_sanitized() {
     let harmless = "Hello␛[2J␛[1;1H␛]2;owned␇␍\\u{9b}2J\\u{202e}txt";
     assert_eq!(times(&seen, harmless), 3, "{seen}");
     // Lines that imitate a prompt have a bar before them, or are within a line.
-    for ours in ["This would be sent to", "? Send it?"] {
-        assert!(seen.contains(&format!("\n  │ {ours}")), "{seen}");
-        assert!(!seen.contains(&format!("\n{ours}")), "{seen}");
+    for imitated in ["This would be sent to", "? Send it?"] {
+        assert!(seen.contains(&format!("\n  │ {imitated}")), "{seen}");
+        assert!(!seen.contains(&format!("\n{imitated}")), "{seen}");
     }
     screen.types("a");
     screen.press(&["Enter"]);

@@ -65,7 +65,8 @@ impl RegisteredClient {
         self.secret.is_some() || self.key.is_some()
     }
 
-    /// The identity at the authorization server with this metadata, which lists the supported ways to send a secret.
+    /// The identity at the authorization server with this metadata, which lists the supported ways
+    /// to send a secret. Without metadata, a secret is sent by HTTP Basic.
     pub(super) fn identity(&self, metadata: Option<&IssuerMetadata>) -> ClientIdentity {
         let auth = match (&self.key, &self.secret) {
             (Some(_), _) => ClientAuth::Key,
@@ -89,6 +90,7 @@ pub(super) struct ClientIdentity {
     pub(super) id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) secret: Option<ClientSecret>,
+    /// Named `proof` in stored grants.
     #[serde(rename = "proof")]
     pub(super) auth: ClientAuth,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,7 +111,7 @@ pub(super) enum ClientAuth {
 
 impl ClientAuth {
     /// How to send a secret: as registered; otherwise by the first of `client_secret_basic`, `client_secret_post` and `none`
-    /// that the authorization server lists.
+    /// that the authorization server lists. If it lists no method, by `client_secret_basic`.
     fn for_secret(metadata: &IssuerMetadata, registered: Option<&str>) -> Self {
         let methods = [
             ("client_secret_basic", Self::Basic),

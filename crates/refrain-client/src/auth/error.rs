@@ -32,7 +32,8 @@ pub enum AuthError {
     Setup(#[from] SetupError),
     /// The server named a URL to which secrets must not be sent.
     #[error(
-        "unsafe URL of {what}: {url}; expected https, or http on this machine if the server is on this machine"
+        "unsafe URL of {what}: {url}; expected https, or http on this machine if the server is on this machine; \
+         a private address only from a server at such an address or on this machine"
     )]
     UnsafeUrl {
         /// The purpose of the URL.

@@ -47,6 +47,7 @@ impl ServerAuth {
         {
             match self.renewal(grant, &issuer).by_refresh(token).await {
                 Ok(renewed) => return Ok(renewed),
+                // The authorization server no longer knows this client: register it again.
                 Err(AuthError::Denied { error, .. }) if error == "invalid_client" => prior = None,
                 Err(AuthError::Denied { .. }) => {}
                 Err(error) => return Err(error),

@@ -255,8 +255,8 @@ impl OAuthBuilder {
         self
     }
 
-    /// Always requests these scopes, in addition to those that a server demands. By default, requests the scopes that
-    /// the server lists.
+    /// Always requests these scopes, in addition to those that a server demands. Without either,
+    /// requests all scopes that the server's metadata lists.
     #[must_use]
     pub fn scopes<I>(mut self, scopes: I) -> Self
     where

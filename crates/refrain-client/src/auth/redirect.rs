@@ -4,8 +4,8 @@ use super::error::{AuthResult, OAuthFailure, RedirectError};
 use super::metadata::IssuerMetadata;
 use url::Url;
 
-/// The code in the redirect. The redirect, including an error in it, is trusted only if its state is that of the request
-/// and its issuer is the expected one. The issuer may be missing if the server does not announce `iss`.
+/// The code in the redirect. Neither a code nor an error is trusted unless the state and the issuer
+/// are the expected ones. The issuer may be missing if the server does not announce `iss`.
 pub(super) fn read(url: &Url, state: &str, metadata: &IssuerMetadata) -> AuthResult<String> {
     if param(url, "state")?.as_deref() != Some(state) {
         return Err(RedirectError::StateMismatch.into());

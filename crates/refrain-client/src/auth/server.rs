@@ -92,6 +92,7 @@ impl ServerAuth {
         }
         let attempts = self.attempts.load(Ordering::Acquire);
         let mut last_attempt = self.lock_authorization().await;
+        // The attempt that this request waited for has failed.
         if let Some(failure) = &last_attempt.failure
             && self.attempts.load(Ordering::Acquire) > attempts
         {

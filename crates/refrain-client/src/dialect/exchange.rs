@@ -88,7 +88,7 @@ impl TranslatorExchange {
         loop {
             match inner.next().await? {
                 IncomingMessage::Request { id, method, .. } => {
-                    self.translator.reject(&id, &method).await?;
+                    self.translator.handle_request(&id, &method).await?;
                 }
                 IncomingMessage::Response(mut response) => {
                     if let (true, Ok(raw)) = (self.is_call, &mut response.outcome) {
@@ -111,8 +111,9 @@ impl TranslatorExchange {
 }
 
 impl Translator {
-    /// Answers a ping, and fails for any other request: only servers of a legacy revision send them.
-    async fn reject(&self, id: &Value, method: &str) -> LinkResult<()> {
+    /// Answers a ping, and fails after any other request: only servers of a legacy revision send
+    /// other requests.
+    async fn handle_request(&self, id: &Value, method: &str) -> LinkResult<()> {
         if let Err(error) = self.send(respond_to_stray(id, method, None)).await {
             tracing::debug!(?error, "failed to send response");
         }

@@ -38,7 +38,7 @@ impl ActiveCalls {
         })
     }
 
-    /// Registers a call until the result is dropped.
+    /// Registers a call until the returned registration is dropped.
     pub(crate) fn register(
         self: &Arc<Self>,
         id: u64,

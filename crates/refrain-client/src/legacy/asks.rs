@@ -49,6 +49,7 @@ impl CallAsks<'_> {
         self.count += usize::from(method != PING);
         let limits = &self.inner.setup.limits;
         let limit = limits.asks;
+        // Pings are not counted, but their answers must not pile up.
         if self.count > limit || self.answering.len() >= limit {
             let asks = limit + 1;
             return Err(LinkError::Final(ErrorKind::TooManyAsks { asks, limit }));
@@ -212,7 +213,8 @@ impl ClientInner {
         }
     }
 
-    /// Sends a response, and retries unless it has reached the server. The server ignores a repeated response.
+    /// Sends a response, and retries while it may not have reached the server, which ignores a
+    /// repeated response.
     async fn send_response(&self, body: String, session: &LegacySession) -> LinkResult<()> {
         let outgoing = OutgoingMessage::without_response(body, session.headers());
         let mut retry = RetryState::new(self.setup.limits.retries);

@@ -26,7 +26,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct SessionStream {
     cancelled: mpsc::UnboundedSender<u64>,
-    /// Whether the server has responded to the GET of the stream.
+    /// Whether the first GET of the stream has succeeded or failed.
     opened: watch::Receiver<bool>,
     task: JoinHandle<()>,
 }

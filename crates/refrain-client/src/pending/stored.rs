@@ -33,8 +33,8 @@ pub(super) struct StoredPendingCall {
     /// The keys of the asks of a task whose answers were already sent.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     answered: BTreeSet<String>,
-    /// The message of the error -32042, with which a legacy server rejected the call until the user has opened some
-    /// URLs.
+    /// The message of the error -32042: a legacy server rejects the call until the person has
+    /// visited some URLs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by_error: Option<String>,
     /// Whether the next round was sent and its response was lost.

@@ -1,5 +1,5 @@
-//! Pipes: one stream of messages in each direction. The peer is a child process, with one message per line of its standard
-//! input and output, or a server with the HTTP+SSE transport of 2024-11-05.
+//! Pipes: one stream of messages in each direction. The server is a child process, with one message
+//! per line of its standard input and output, or it uses the HTTP+SSE transport of 2024-11-05.
 //!
 //! The server's output is read continuously, so that neither side blocks the other. Messages are queued per request, up
 //! to a limit.
@@ -39,6 +39,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 /// The maximum number of characters that an error quotes from an invalid line.
 const EXCERPT_MAX: usize = 200;
+/// The maximum number of queued messages to the server.
 const QUEUE_MAX: usize = 1024;
 
 /// A message and its id, if it has one.
@@ -77,7 +78,7 @@ struct PipeConnection {
     queue: mpsc::Sender<QueuedLine>,
     /// Dropping this ends the process, even if it does not read the queued messages.
     keep_running: oneshot::Sender<()>,
-    /// Ends with the process.
+    /// Completes when the process or the event stream has ended.
     monitor: Shared<BoxFuture<'static, ()>>,
 }
 

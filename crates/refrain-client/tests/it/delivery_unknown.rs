@@ -98,7 +98,7 @@ async fn can_execute_twice_is_known_before_resuming() {
     let client = connect(&server).await;
     let new = client.prepare(CallSpec::tool("t"));
     assert!(!new.is_delivery_unknown() && !client.can_execute_twice(&new));
-    // The process that stored it may have sent it.
+    // The process that stored the call may have sent it.
     let restored = store_and_load(&new);
     assert!(restored.is_delivery_unknown() && client.can_execute_twice(&restored));
     let read = store_and_load(&client.prepare(CallSpec::resource("file:///x")));

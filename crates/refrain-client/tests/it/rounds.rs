@@ -64,7 +64,7 @@ async fn asks_of_a_round_are_answered_concurrently() {
     assert!(!called.unwrap().is_error);
 }
 
-/// A call with two rounds and a state that is easily damaged.
+/// A server whose calls ask in two rounds, with a state that is easily damaged.
 async fn two_rounds() -> FakeServer {
     FakeServer::start(|request| {
         let params = &request["params"];

@@ -178,7 +178,7 @@ async fn sampling_params_reach_the_handler() {
 #[tokio::test]
 async fn roots_must_be_unambiguous_file_uris() {
     let server = server_with_ask(json!({"method": "roots/list"})).await;
-    let call = |uri: &'static str| {
+    let client_with_root = |uri: &'static str| {
         let url = server.url.clone();
         async move {
             let root = Root {
@@ -193,7 +193,8 @@ async fn roots_must_be_unambiguous_file_uris() {
         }
     };
     for uri in ["file:///home/ada", "file:///a%20b/..c", "file:///"] {
-        call(uri).await.call_tool("t", json!({})).await.unwrap();
+        let client = client_with_root(uri).await;
+        client.call_tool("t", json!({})).await.unwrap();
     }
     for uri in [
         "https://example.com/",
@@ -204,7 +205,7 @@ async fn roots_must_be_unambiguous_file_uris() {
         "file:///./x",
         "",
     ] {
-        let why = unanswered_reason(&call(uri).await).await;
+        let why = unanswered_reason(&client_with_root(uri).await).await;
         assert!(why.contains("invalid root"), "{uri}: {why}");
     }
 }

@@ -150,7 +150,7 @@ async fn session_stream_notifications_reach_the_scoped_client_of_their_call() {
     let notified = ada_after(&["ada: \"one\"", "ada: one"]);
     assert_eq!(called(&notified, "one").await.unwrap(), "one");
     record.lock().clear();
-    // A call of another client is in flight, so that log messages do not name their call.
+    // While a call of another scoped client is in flight, the call of a log message is unknown.
     let is_asked = Arc::new(Notify::new());
     let asked = Arc::clone(&is_asked);
     let waiting = client.scoped(move |bob| {

@@ -34,7 +34,7 @@ async fn model(cx: Cx) -> Result<String> {
         .text())
 }
 
-async fn fleet() -> String {
+async fn start_server() -> String {
     let store = Arc::new(MemoryStore::new());
     let options = TaskOptions {
         store_poll: Duration::from_millis(10),
@@ -53,7 +53,7 @@ async fn fleet() -> String {
 
 #[tokio::test]
 async fn call_that_becomes_a_task_returns_its_result() {
-    let url = fleet().await;
+    let url = start_server().await;
     let client = Client::builder()
         .on_form(|ask| async move {
             let size = if ask.key == "first" { 1 } else { 2 };
@@ -70,7 +70,7 @@ async fn call_that_becomes_a_task_returns_its_result() {
 
 #[tokio::test]
 async fn task_can_be_driven_manually_and_resumed_by_id() {
-    let url = fleet().await;
+    let url = start_server().await;
     let connect = || async {
         let client = Client::builder()
             .answer_manually([AskKind::Form])
@@ -122,7 +122,7 @@ async fn task_can_be_driven_manually_and_resumed_by_id() {
 
 #[tokio::test]
 async fn permanent_refusal_cancels_the_task() {
-    let url = fleet().await;
+    let url = start_server().await;
     for is_refused in [true, false] {
         let mut builder = Client::builder();
         if is_refused {
@@ -154,7 +154,7 @@ async fn permanent_refusal_cancels_the_task() {
 
 #[tokio::test]
 async fn dropped_call_cancels_its_task_but_stopped_call_does_not() {
-    let url = fleet().await;
+    let url = start_server().await;
     let client = Client::builder()
         .on_form(|_| std::future::pending())
         .connect(&url)

@@ -6,7 +6,8 @@ use super::state::ExclusiveConnection;
 use refrain::client::Client;
 use std::sync::Arc;
 
-/// A connection in use by a call. Dropping it without [`finish`](Self::finish) means that the call was abandoned.
+/// A connection in use by a call. Without [`finish`](Self::finish) or [`set_end`](Self::set_end),
+/// dropping it means that the call was abandoned.
 pub(crate) struct ConnectionGuard {
     pool: Arc<Pool>,
     held: Option<HeldConnection>,

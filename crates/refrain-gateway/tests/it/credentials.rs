@@ -1,4 +1,5 @@
-//! What a backend over HTTP gets for its authentication: configured headers and tokens, never the caller's.
+//! The credentials that a backend over HTTP gets: configured headers and tokens, never the
+//! caller's.
 
 use crate::support::{Running, authenticator, text, token};
 use refrain_gateway::GatewayConfig;
@@ -71,7 +72,8 @@ async fn token_of_the_caller_never_reaches_the_backend() {
     assert!(authorized.is_none(), "{authorized:?}");
 }
 
-/// Calls a backend that accepts only tokens of the issuer whose identifier is the origin of a server and this path.
+/// Calls a backend that accepts only the tokens of one issuer. The identifier of the issuer is its
+/// origin and this path.
 async fn call_with_client_credentials(path: &str) {
     let issuer = OAuthServer::start().await;
     let id = format!("{}{path}", issuer.origin);

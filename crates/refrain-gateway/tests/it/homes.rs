@@ -1,4 +1,4 @@
-//! Where a call waits, and what that home promises.
+//! The homes of calls: where they wait, and what they survive.
 
 use crate::support::{
     Ledger, Running, answer, asked, backend, backend_with, completed, keys, text,

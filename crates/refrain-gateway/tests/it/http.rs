@@ -273,7 +273,7 @@ async fn book(client: &Client, mut pending: PendingCall, guests: u8) -> RoundOut
     success("the next round", client.resume(pending)).await
 }
 
-/// The TypeScript SDK 1.x sends such a question on the stream of the session.
+/// The TypeScript SDK 1.x sends a question that names no call on the stream of the session.
 #[tokio::test]
 async fn unassociated_question_reaches_the_only_call_of_an_exclusive_session() {
     let (_server, url) = LEGACY_NPM.listen("--http").await;
@@ -313,7 +313,7 @@ async fn unfinished_responses_of_one_caller_do_not_use_all_memory() {
     let config = GatewayConfig::single("large", http_backend::at(&backend));
     let running = Running::start_with(&config, ServerBuilder::single_instance).await;
     let client = running.client().await;
-    // Eight of them have 120 of 128 MiB.
+    // Eight responses of 15 MiB fit into the limit of 128 MiB.
     let calls = (0..12).map(|_| client.call_tool("large", json!({})));
     let ended: FuturesUnordered<_> = calls.collect();
     let failed: Vec<_> = within("the failed calls", ended.take(4).collect()).await;

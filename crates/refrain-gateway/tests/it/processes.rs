@@ -329,7 +329,7 @@ async fn noise_on_standard_output_is_ignored() {
 }
 
 #[tokio::test]
-async fn program_gets_only_its_own_variables() {
+async fn program_does_not_inherit_variables_of_the_gateway() {
     let ledger = Ledger::new();
     let token = Setting::Text("secret".to_owned());
     let backend = BackendTable {
@@ -338,7 +338,7 @@ async fn program_gets_only_its_own_variables() {
     };
     let running = Running::start(&GatewayConfig::single("tested", backend)).await;
     let client = running.client().await;
-    // Cargo sets the second one for this test.
+    // Cargo sets `CARGO_MANIFEST_DIR` for this test.
     for (name, value) in [("TESTED_TOKEN", "secret"), ("CARGO_MANIFEST_DIR", "unset")] {
         let found = text(&client, "environment", json!({"name": name})).await;
         assert_eq!(found, value, "{name}");
@@ -492,9 +492,9 @@ async fn process_is_started_before_it_is_needed() {
     let client = running.client().await;
     process(&client).await;
     let started = "refrain_gateway_starts_total";
-    // One that watches the lists, one for the call, one that is prewarmed.
+    // One process watches the lists, one has served the call, and one is prewarmed.
     until("the prewarmed process", || running.metric(started) == 3).await;
-    // It takes the next concurrent call, and is replaced.
+    // The prewarmed process takes the next concurrent call, and is replaced.
     let waiting = asked(&client, "ask", json!({"subject": "tea"})).await;
     process(&client).await;
     until("the next prewarmed process", || {
@@ -509,7 +509,7 @@ async fn process_is_started_before_it_is_needed() {
 async fn cancellation_reaches_the_backend() {
     let ledger = Ledger::new();
     let running = Running::start(&GatewayConfig::single("tested", backend(&ledger))).await;
-    // A modern call with an id goes on, because its client may send it again.
+    // A modern call with a call id continues, because its client may send it again.
     let legacy = Dialect::from_name("2025-11-25").expect("a revision");
     let builder = Client::builder().dialect(legacy);
     let client = success("a client", builder.connect(&running.instance.url())).await;

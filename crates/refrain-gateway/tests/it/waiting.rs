@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 const WAITING: usize = 20;
 const UNRELATED: usize = 50;
 
-/// Makes unrelated calls, one after the other, and returns the 99th percentile of their times. A call before them may have
-/// to start a process.
+/// Makes unrelated calls, one after the other, and returns the 99th percentile of their times. The
+/// first call is not counted, because it may have to start a process.
 async fn unrelated_calls(client: &Client) -> Duration {
     let mut times = Vec::new();
     for number in 0..=UNRELATED {

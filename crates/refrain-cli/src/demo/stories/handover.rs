@@ -68,7 +68,10 @@ async fn upgrade(world: &mut World) -> Result<(), AppError> {
     world.claim("The new version asks only for microsoft_login", only_new)?;
     let expected = "Linked GitHub octocat and Microsoft octo@example.org.";
     let kept = result(&rounds) == Some(expected);
-    world.claim("It uses the GitHub answer that the old version got", kept)
+    world.claim(
+        "The new version uses the GitHub answer that the old one got",
+        kept,
+    )
 }
 
 async fn shedding(world: &mut World) -> Result<(), AppError> {
@@ -108,7 +111,7 @@ async fn shedding(world: &mut World) -> Result<(), AppError> {
     let began = !by_busy.is_empty() && !by_others.is_empty();
     let elsewhere = rest.iter().all(|round| round.instance() != "busy");
     world.claim(
-        "Another instance continues where it stopped",
+        "Another instance continues where the busy one stopped",
         began && elsewhere,
     )?;
     let once: Vec<u64> = (1..=LAST).collect();

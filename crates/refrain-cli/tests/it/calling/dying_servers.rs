@@ -9,7 +9,8 @@ const SCRIPT: &str = concat!(
     "/tests/it/calling/dying_server.py"
 );
 
-/// Runs a command with a server that fails in this way. Returns the output, and the ids of the started processes.
+/// Runs a command with a server that fails as `mode` says. Returns the output, and the ids of the
+/// started processes.
 async fn with_server(mode: &str, words: &[&str]) -> (Output, Vec<String>) {
     let files = Files::new();
     let starts: PathBuf = files.path("starts");
@@ -55,7 +56,7 @@ async fn server_that_exits_at_discover_is_started_again() {
     let (output, started) = with_server("at-discover", &["discover"]).await;
     assert!(output.out.contains("2024-11-05"), "{output:?}");
     assert_eq!(started.len(), 2, "{output:?}");
-    // No fallback.
+    // Without the fallback to older revisions, the server is not started again.
     let (output, started) =
         with_server("at-discover", &["discover", "--dialect", "2026-07-28"]).await;
     assert_says(&output, 4, &["python3 exited", "expected initialize"]);

@@ -1,7 +1,7 @@
 //! `refrain login` and `refrain logout`, with an authorization server.
 
 use super::{assert_prints, assert_says};
-use crate::relay::free;
+use crate::relay::free_addresses;
 use crate::support::issuer::{claims, jwks};
 use crate::support::{Files, Instance, Output, Serve, Signer, ended, http, program, until, within};
 use refrain_testkit::net::Request;
@@ -27,7 +27,7 @@ struct World {
 impl World {
     async fn start() -> Self {
         let (issuer, files) = (OAuthServer::start().await, Files::new());
-        let [address] = free();
+        let [address] = free_addresses();
         let resource = format!("http://{address}/mcp");
         let signer = Signer::ed25519("1");
         let keys = files.write("jwks.json", &jwks(&[&signer]));

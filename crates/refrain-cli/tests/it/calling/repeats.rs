@@ -90,7 +90,7 @@ async fn call_lost_by_a_proxy_has_one_effect_at_a_python_server() {
     let (_server, url, address) =
         python(".tools/bin/python", "tests/servers/python_server.py").await;
     for (number, fault) in LOST.into_iter().enumerate() {
-        // The second round books the table.
+        // The first command only returns the key of the ask.
         let proxy = proxy(address, CALL, 2, fault).await;
         let answer = r#"answer={"date": "2026-12-24", "guests": 4}"#;
         let file = files.path(&format!("{number}.json")).display().to_string();
@@ -100,6 +100,7 @@ async fn call_lost_by_a_proxy_has_one_effect_at_a_python_server() {
             .expect("a key")
             .to_owned();
         let answer = answer.replacen("answer", &key, 1);
+        // The second round of this command books the table.
         let proxy = self::proxy(address, CALL, 2, fault).await;
         let call = [
             "call",

@@ -284,7 +284,7 @@ async fn finished_call_leaves_no_file() {
     assert_eq!((output.code, file.exists()), (1, false), "{output:?}");
 }
 
-/// Another process at the URL of the holder does not hold the call.
+/// The server is restarted at the same URL, and no longer holds the call.
 #[tokio::test]
 async fn call_that_the_server_lost_is_not_saved() {
     let files = Files::new();

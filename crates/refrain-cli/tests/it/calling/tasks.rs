@@ -1,7 +1,7 @@
 //! Calls that become tasks.
 
 use super::{assert_prints, assert_says, json};
-use crate::support::tasks::{eager, shared};
+use crate::support::tasks::{fast_poll_config, shared_store};
 use crate::support::terminal::Terminal;
 use crate::support::{Files, Instance, Serve, program, run, serve_forever, within};
 use refrain::prelude::*;
@@ -15,7 +15,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::Semaphore;
 
 async fn start(files: &Files) -> Instance {
-    let (store, eager) = (shared(files), eager(files));
+    let (store, eager) = (shared_store(files), fast_poll_config(files));
     Serve::new().store(&store).config(&eager).start().await
 }
 
@@ -86,7 +86,7 @@ async fn task_is_shown_watched_and_cancelled_by_id() {
 async fn saved_task_continues_after_a_restart() {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
-    let (store, eager) = (shared(&files), eager(&files));
+    let (store, eager) = (shared_store(&files), fast_poll_config(&files));
     let serve = || Serve::new().store(&store).config(&eager).keys(&keys);
     let mut instance = serve().start().await;
     let file = files.path("task.json");
@@ -116,7 +116,7 @@ async fn interrupt_cancels_an_unsaved_task() {
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let mut child = command.spawn().expect("the binary starts");
-    // Wait until it polls the task, so that it knows the id.
+    // Wait until the command polls the task: from then on, it knows the id.
     let mut stderr = child.stderr.take().expect("the stream is piped");
     let mut traced = Vec::new();
     let polls = async {
@@ -131,7 +131,7 @@ async fn interrupt_cancels_an_unsaved_task() {
     };
     within("the first poll of the task", polls).await;
     let listed = |status: &'static str| {
-        let store = crate::support::sqlite(&shared(&files));
+        let store = crate::support::sqlite(&shared_store(&files));
         let args = [
             "store", "tasks", "list", "--json", "--status", status, "--store", &store,
         ];
@@ -223,7 +223,7 @@ async fn running_task_has_a_spinner_on_a_terminal() {
         .env("TERM", "xterm")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(terminal.theirs())
+        .stderr(terminal.take_device())
         .kill_on_drop(true);
     let child = command.spawn().expect("the binary starts");
     drop(command);

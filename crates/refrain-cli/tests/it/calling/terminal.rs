@@ -15,7 +15,7 @@ async fn progress_bar_is_drawn_on_a_terminal_only() {
         .env("TERM", "xterm")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(terminal.theirs())
+        .stderr(terminal.take_device())
         .kill_on_drop(true);
     let child = command.spawn().expect("the binary starts");
     drop(command);
@@ -36,7 +36,7 @@ async fn tool_output_is_sanitized_on_a_terminal() {
         .args(["call", &url, "hostile"])
         .env("TERM", "xterm")
         .stdin(Stdio::null())
-        .stdout(terminal.theirs())
+        .stdout(terminal.take_device())
         .stderr(Stdio::null())
         .kill_on_drop(true);
     let mut child = command.spawn().expect("the binary starts");

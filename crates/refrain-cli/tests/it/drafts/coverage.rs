@@ -105,7 +105,7 @@ fn every_json_block_of_the_documents_is_an_example() {
         for (number, block) in numbers.into_iter().zip(blocks) {
             let mut shown = repaired(&block);
             if (document, number) == (0, 4) {
-                // It responds to the third message.
+                // This example responds to the third message, but has the id of the second.
                 assert_eq!(shown["id"], 2);
                 shown["id"] = json!(3);
             }
@@ -136,26 +136,27 @@ fn blocks(file: &Path) -> Vec<String> {
 /// Parses a block: removes comments, fixes commas, and wraps a single member into an object.
 fn repaired(block: &str) -> Value {
     let mut out = String::new();
-    let mut text = false;
+    let mut in_text = false;
+    // The documents contain wrongly decoded degree signs.
     let mut rest = block.replace("Â°", "°");
     while let Some(c) = rest.chars().next() {
-        if !text && rest.starts_with("//") {
+        if !in_text && rest.starts_with("//") {
             let end = rest.find('\n').unwrap_or(rest.len());
             rest.drain(..end);
             continue;
         }
-        if text && c == '\\' {
+        if in_text && c == '\\' {
             out.extend(rest.drain(..2));
             continue;
         }
         if c == '"' {
             let last = out.trim_end().chars().last();
-            if !text && matches!(last, Some('}' | ']')) {
+            if !in_text && matches!(last, Some('}' | ']')) {
                 out.push(',');
             }
-            text = !text;
+            in_text = !in_text;
         }
-        if !text && matches!(c, '}' | ']') {
+        if !in_text && matches!(c, '}' | ']') {
             let kept = out.trim_end();
             out.truncate(kept.strip_suffix(',').unwrap_or(kept).len());
         }

@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 pub(super) async fn call_is_repeated_with_answer_and_state() {
     for transport in Transport::ALL {
         let mut speaker = Speaker::start(Draft::First, transport).await;
-        speaker.plays(1, 3, 4).await;
-        speaker.plays(1, 5, 6).await;
+        speaker.send_example(1, 3, 4).await;
+        speaker.send_example(1, 5, 6).await;
     }
 }
 
 pub(super) async fn task_is_answered_in_twelve_steps() {
     for transport in Transport::ALL {
         let mut speaker = Speaker::start(Draft::First, transport).await;
-        speaker.plays(1, 7, 8).await;
-        speaker.polls(1, 9, 10).await;
-        speaker.plays(1, 11, 12).await;
+        speaker.send_example(1, 7, 8).await;
+        speaker.poll_example(1, 9, 10).await;
+        speaker.send_example(1, 11, 12).await;
         speaker.notify(&posted(1, 13)).await;
-        speaker.polls(1, 14, 15).await;
-        speaker.plays(1, 16, 17).await;
+        speaker.poll_example(1, 14, 15).await;
+        speaker.send_example(1, 16, 17).await;
     }
 }
 
@@ -65,21 +65,21 @@ async fn answers_without_a_task_are_rejected() {
 async fn unusable_answers_leave_the_task_unchanged() {
     for transport in Transport::ALL {
         let mut speaker = Speaker::start(Draft::First, transport).await;
-        speaker.plays(1, 7, 8).await;
-        speaker.polls(1, 9, 10).await;
+        speaker.send_example(1, 7, 8).await;
+        speaker.poll_example(1, 9, 10).await;
         let answers = example(1, 13);
         let mut unasked = answers.clone();
         let good = unasked["input_responses"]["echo_input"].take();
         unasked["input_responses"] = json!({"other": good});
         speaker.notify(&unasked).await;
-        speaker.plays(1, 9, 10).await;
-        speaker.plays(1, 11, 12).await;
+        speaker.send_example(1, 9, 10).await;
+        speaker.send_example(1, 11, 12).await;
 
         let mut invalid = answers.clone();
         invalid["input_responses"]["echo_input"]["result"]["content"] = json!({"other": "x"});
         speaker.notify(&invalid).await;
         // The task has asked again.
-        speaker.plays(1, 9, 10).await;
+        speaker.send_example(1, 9, 10).await;
         let reply = speaker.send(example(1, 11)).await;
         let asks = reply["input_requests"].as_object().expect("asks");
         // The keys of a task are unique.
@@ -88,7 +88,7 @@ async fn unusable_answers_leave_the_task_unchanged() {
         let mut again = answers;
         again["input_responses"] = json!({key: good});
         speaker.notify(&again).await;
-        speaker.plays(1, 16, 17).await;
+        speaker.send_example(1, 16, 17).await;
     }
 }
 
@@ -123,7 +123,7 @@ async fn call_becomes_a_task_only_on_request_and_may_ask_first() {
 #[tokio::test]
 async fn cancelled_task_has_its_status() {
     let mut speaker = Speaker::start(Draft::First, Transport::Http).await;
-    speaker.plays(1, 7, 8).await;
+    speaker.send_example(1, 7, 8).await;
     let mut cancel = example(1, 9);
     cancel["method"] = "tasks/cancel".into();
     let reply = speaker.send(cancel).await;

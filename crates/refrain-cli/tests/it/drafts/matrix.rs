@@ -361,7 +361,7 @@ async fn every_tool_kind_works_in_every_dialect_and_transport() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The commands of the page print this.
+/// The page shows these commands and their output.
 #[tokio::test]
 async fn dialect_flag_selects_the_dialect() {
     let servers = BothServers::start().await;

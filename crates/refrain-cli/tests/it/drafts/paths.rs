@@ -46,7 +46,7 @@ async fn make_task(speaker: &mut Speaker, draft: Draft) -> Value {
     };
     let reply = speaker.send_verbatim(&example(document, call)).await;
     let task = reply["result"]["task"]["taskId"].clone();
-    speaker.polls(document, get, get + 1).await;
+    speaker.poll_example(document, get, get + 1).await;
     task
 }
 
@@ -79,7 +79,7 @@ async fn task_exists_only_on_its_path() {
         }
         assert_eq!(status(&mut speaker, home, &task).await, "input_required");
     }
-    // And in the other direction.
+    // A task of `/mcp` does not exist on the paths of the drafts.
     let id = client.create(Call::new("echo_task", json!({}))).await;
     client.asked(&id, &["echo_input"]).await;
     for draft in WITH_TASKS {
@@ -172,7 +172,7 @@ async fn state_is_valid_only_on_its_path() {
             .await;
         assert_eq!(reply["result"]["isError"], false, "{reply}");
     }
-    // And in the other direction.
+    // A state of `/mcp` is not valid on the paths of the drafts.
     let mut call = Call::order("lamp");
     let Reply::Asked(keys) = client.round(&mut call).await else {
         panic!("no ask");
@@ -291,7 +291,7 @@ async fn lists_are_the_same_with_and_without_initialize() {
             for task in ["echo", "echo_task", "create_vm"] {
                 assert_eq!(support(task), optional, "{task}");
             }
-            // One never becomes a task, the other is a live tool.
+            // `get_weather` never becomes a task, and `change_seat` is a live tool.
             for none in ["get_weather", "change_seat"] {
                 assert_eq!(support(none), None, "{none}");
             }

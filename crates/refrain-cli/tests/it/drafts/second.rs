@@ -1,4 +1,4 @@
-//! The second draft.
+//! The second draft, and rules of several drafts.
 
 use super::{Speaker, Transport, assert_same, assert_shown, example, posted};
 use refrain::server::Draft;
@@ -8,8 +8,8 @@ use serde_json::json;
 pub(super) async fn call_is_repeated_with_answer_and_state() {
     for transport in Transport::ALL {
         let mut speaker = Speaker::start(Draft::Second, transport).await;
-        speaker.plays(2, 4, 5).await;
-        speaker.plays(2, 6, 7).await;
+        speaker.send_example(2, 4, 5).await;
+        speaker.send_example(2, 6, 7).await;
     }
 }
 
@@ -34,41 +34,41 @@ pub(super) async fn answers_next_to_the_method_are_accepted() {
 pub(super) async fn one_answer_leads_to_the_next_ask() {
     for transport in Transport::ALL {
         let mut speaker = Speaker::start(Draft::Second, transport).await;
-        speaker.plays(2, 8, 9).await;
-        speaker.plays(2, 10, 11).await;
-        speaker.plays(2, 12, 13).await;
+        speaker.send_example(2, 8, 9).await;
+        speaker.send_example(2, 10, 11).await;
+        speaker.send_example(2, 12, 13).await;
     }
 }
 
 pub(super) async fn task_asks_and_is_answered() {
     for transport in Transport::ALL {
         let mut speaker = Speaker::start(Draft::Second, transport).await;
-        speaker.plays(2, 14, 15).await;
-        speaker.polls(2, 16, 17).await;
-        speaker.plays(2, 18, 19).await;
+        speaker.send_example(2, 14, 15).await;
+        speaker.poll_example(2, 16, 17).await;
+        speaker.send_example(2, 18, 19).await;
         // The document has the answer twice. The second one is ignored.
-        speaker.plays(2, 3, 21).await;
-        speaker.plays(2, 20, 21).await;
-        speaker.polls(2, 22, 23).await;
-        speaker.plays(2, 24, 25).await;
+        speaker.send_example(2, 3, 21).await;
+        speaker.send_example(2, 20, 21).await;
+        speaker.poll_example(2, 22, 23).await;
+        speaker.send_example(2, 24, 25).await;
     }
 }
 
 pub(super) async fn unrequested_answer_is_ignored() {
     for transport in Transport::ALL {
         let mut speaker = Speaker::start(Draft::Second, transport).await;
-        speaker.plays(2, 26, 27).await;
+        speaker.send_example(2, 26, 27).await;
     }
 }
 
 pub(super) async fn invalid_answer_is_asked_for_again() {
     for transport in Transport::ALL {
         let mut speaker = Speaker::start(Draft::Second, transport).await;
-        speaker.plays(2, 14, 15).await;
-        speaker.polls(2, 16, 17).await;
-        speaker.plays(2, 28, 29).await;
+        speaker.send_example(2, 14, 15).await;
+        speaker.poll_example(2, 16, 17).await;
+        speaker.send_example(2, 28, 29).await;
         // "Server acknowledges but leaves Task status as `input_required`."
-        speaker.plays(2, 16, 17).await;
+        speaker.send_example(2, 16, 17).await;
         let reply = speaker.send(example(2, 18)).await;
         let asks = reply["result"]["inputRequests"].as_object();
         let (key, ask) = asks.and_then(|asks| asks.iter().next()).expect("an ask");
@@ -85,7 +85,7 @@ pub(super) async fn invalid_answer_is_asked_for_again() {
         answers["params"]["inputResponses"] = json!({key: good});
         let reply = speaker.send(answers).await;
         assert_shown(2, 21, &reply);
-        speaker.plays(2, 24, 25).await;
+        speaker.send_example(2, 24, 25).await;
     }
 }
 
@@ -109,17 +109,17 @@ pub(super) async fn two_kinds_of_asks_share_a_round() {
 async fn task_ignores_an_unrequested_answer() {
     for transport in Transport::ALL {
         let mut speaker = Speaker::start(Draft::Second, transport).await;
-        speaker.plays(2, 14, 15).await;
-        speaker.polls(2, 16, 17).await;
+        speaker.send_example(2, 14, 15).await;
+        speaker.poll_example(2, 16, 17).await;
         let mut answers = example(2, 20);
         let good = answers["params"]["inputResponses"]["echo_input"].clone();
         answers["params"]["inputResponses"] = json!({"other": good});
         let reply = speaker.send(answers).await;
         assert_shown(2, 21, &reply);
-        speaker.plays(2, 16, 17).await;
-        speaker.plays(2, 18, 19).await;
-        speaker.plays(2, 20, 21).await;
-        speaker.plays(2, 24, 25).await;
+        speaker.send_example(2, 16, 17).await;
+        speaker.send_example(2, 18, 19).await;
+        speaker.send_example(2, 20, 21).await;
+        speaker.send_example(2, 24, 25).await;
     }
 }
 
@@ -193,7 +193,7 @@ async fn requested_ttl_can_only_be_shorter() {
 #[tokio::test]
 async fn cancelled_task_has_its_status_and_unknown_tasks_are_rejected() {
     let mut speaker = Speaker::start(Draft::Second, Transport::Http).await;
-    speaker.plays(2, 14, 15).await;
+    speaker.send_example(2, 14, 15).await;
     let mut cancel = example(2, 16);
     cancel["method"] = "tasks/cancel".into();
     let reply = speaker.send(cancel).await;
@@ -255,8 +255,8 @@ async fn ended_task_cannot_be_cancelled() {
 async fn task_with_a_declined_ask_fails_with_the_reason() {
     for transport in Transport::ALL {
         let mut speaker = Speaker::start(Draft::Second, transport).await;
-        speaker.plays(2, 14, 15).await;
-        speaker.polls(2, 16, 17).await;
+        speaker.send_example(2, 14, 15).await;
+        speaker.poll_example(2, 16, 17).await;
         let mut answers = example(2, 20);
         answers["params"]["inputResponses"]["echo_input"] = json!({"action": "decline"});
         let reply = speaker.send(answers).await;

@@ -7,8 +7,8 @@ use serde_json::json;
 pub(super) async fn call_is_repeated_with_all_answers() {
     for transport in Transport::ALL {
         let mut speaker = Speaker::start(Draft::Sketch, transport).await;
-        speaker.plays(0, 1, 2).await;
-        speaker.plays(0, 3, 4).await;
+        speaker.send_example(0, 1, 2).await;
+        speaker.send_example(0, 3, 4).await;
     }
 }
 

@@ -190,13 +190,14 @@ impl Speaker {
     }
 
     /// Sends an example of the draft's document, and compares the response with the example `response`.
-    pub(crate) async fn plays(&mut self, document: u8, request: u8, response: u8) {
+    pub(crate) async fn send_example(&mut self, document: u8, request: u8, response: u8) {
         let reply = self.send(posted(document, request)).await;
         assert_shown(document, response, &reply);
     }
 
-    /// The same, repeated until the task has the status of the example.
-    pub(crate) async fn polls(&mut self, document: u8, request: u8, response: u8) {
+    /// Sends an example until the task has the status of the example `response`, and compares the
+    /// response with it.
+    pub(crate) async fn poll_example(&mut self, document: u8, request: u8, response: u8) {
         let status = example(document, response)["result"]["status"].clone();
         let begun = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! The purposes of the state in the first draft: rolling upgrades and load shedding.
+//! The purposes of the state, as the first draft names them: rolling upgrades and load shedding.
 
 use super::Speaker;
 use crate::support::{Files, Serve};

@@ -184,7 +184,7 @@ impl Client {
         Ok(Round { reply, served_by })
     }
 
-    /// The same, but panics without a reply.
+    /// Like [`Self::try_round`], but panics without a reply.
     pub(crate) async fn round(&self, call: &mut Call) -> Reply {
         match self.try_round(call).await {
             Ok(round) => round.reply,
@@ -219,7 +219,7 @@ impl Client {
         Err(format!("not done after {ROUNDS_MAX} rounds"))
     }
 
-    /// The same, but panics if a connection fails.
+    /// Like [`Self::try_finish`], but panics if it fails.
     pub(crate) async fn finish(&self, call: Call) -> Finished {
         let tool = call.tool.clone();
         let finished = within("the end of a call", self.try_finish(call)).await;

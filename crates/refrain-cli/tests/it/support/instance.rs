@@ -158,7 +158,7 @@ impl Serve {
 
     /// Starts the instance with its standard error on a terminal.
     pub(crate) fn on(self, terminal: &mut Terminal) -> Child {
-        let child = self.without_files().stderr(terminal.theirs()).spawn();
+        let child = self.without_files().stderr(terminal.take_device()).spawn();
         child.expect("the binary starts")
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// The maximum number of calls of one client; they stop when the restart is done.
+/// The maximum number of calls of one client. A client stops earlier when the restart is done.
 const CALLS_MAX: usize = 3000;
 const SUM_TO: u64 = 30;
 const SUM: &str = "The sum of 1 to 30 is 465.";

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Writes a configuration for instances that poll the store often.
-pub(crate) fn eager(files: &super::Files) -> PathBuf {
+pub(crate) fn fast_poll_config(files: &super::Files) -> PathBuf {
     files.write("eager.toml", "[tasks]\nlook_ms = 50\n")
 }
 
-/// The same with a short lease, for instances that are killed or paused.
-pub(crate) fn brief(files: &super::Files) -> PathBuf {
+/// Writes such a configuration with a short lease, for instances that are killed or paused.
+pub(crate) fn short_lease_config(files: &super::Files) -> PathBuf {
     let settings = "[tasks]\nlook_ms = 50\nlease_ms = 4000\n";
     files.write("brief.toml", settings)
 }
@@ -126,12 +126,12 @@ impl Client {
 }
 
 /// The file of a store that several instances share.
-pub(crate) fn shared(files: &super::Files) -> PathBuf {
+pub(crate) fn shared_store(files: &super::Files) -> PathBuf {
     files.path("shared.db")
 }
 
 /// The output of `refrain store tasks show --json`.
-pub(crate) fn shown(store: &Path, id: &str) -> Value {
+pub(crate) fn show_task(store: &Path, id: &str) -> Value {
     let store = super::sqlite(store);
     let output = super::refrain(["store", "tasks", "show", id, "--json", "--store", &store]);
     assert!(output.ok, "{output:?}");
@@ -139,9 +139,9 @@ pub(crate) fn shown(store: &Path, id: &str) -> Value {
 }
 
 /// Waits until `refrain store tasks show` reports a task as completed.
-pub(crate) async fn completed(store: &Path, id: &str) {
+pub(crate) async fn wait_until_completed(store: &Path, id: &str) {
     let completed = async {
-        while shown(store, id)["status"] != "completed" {
+        while show_task(store, id)["status"] != "completed" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// The maximum number of characters that an error quotes from an invalid body.
 const EXCERPT_MAX: usize = 300;
 
-/// A body or event. Checking a large one takes long, so it is checked once, as [`large_message`] says.
+/// The outcome of checking a body or event. [`large_message`] runs this check once for each text.
 struct CheckedText {
     excerpt: String,
     size: Result<(), ErrorKind>,
@@ -154,8 +154,9 @@ impl HttpExchange {
         .await
     }
 
-    /// The size that decides where a message is parsed. The messages of a subscription, which must not be lost when the
-    /// future that waits for the next one is dropped, are parsed at once.
+    /// The size that decides where a message is parsed. On a subscription or session stream,
+    /// messages are parsed at once: they must not be lost if the future that waits for the next one
+    /// is dropped.
     fn parsed_bytes(&self, text: &str) -> usize {
         self.remaining.map_or(0, |_| text.len())
     }

@@ -103,7 +103,7 @@ impl EventStream {
                     others += 1;
                 }
             }
-            // Comments count too.
+            // Counts the bytes of comments too, but not those of awaited responses.
             pace.count_messages(bytes.saturating_sub(buffered + awaited), others);
             bytes = buffered.min(bytes);
             pace.wait().await;

@@ -1,7 +1,8 @@
 //! Routing of the server's messages to the requests in flight.
 //!
 //! A legacy server does not say which call an ask belongs to. The ask goes to the newest call if all calls in flight belong
-//! to one client of those made with [`Client::scoped`](crate::Client::scoped). Otherwise it is handled like an ask outside of calls.
+//! to one [scoped](crate::Client::scoped) client. Otherwise it is handled like an ask outside of
+//! calls.
 
 use crate::error::ErrorKind;
 use crate::notifications::related_request;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+/// The maximum number of notifications and asks that are queued for one request of the client.
 const QUEUE_MAX: usize = 1024;
 /// The maximum size of the notifications and asks that are queued for one request of the client, in bytes. A larger message
 /// needs an empty queue.
@@ -43,6 +45,7 @@ pub(super) enum Recipient {
 pub(super) struct Router {
     /// By id, so the newest is the last.
     by_id: BTreeMap<u64, PendingRequest>,
+    /// The highest id so far. A response with a higher id belongs to no request.
     newest: u64,
     unknown_ids: u32,
     /// Whether the server uses 2026-07-28, and must not send requests.

@@ -65,13 +65,13 @@ async fn client_calls_a_server_that_requires_dpop_and_a_stolen_token_is_rejected
     let issuer = OAuthServer::start().await;
     let (instance, url) = start(&issuer).await;
     // The client learns from the server that it needs a bound token.
-    let oauth = by_browser().build().expect("valid test data");
+    let oauth = by_browser().build().expect("a valid setup");
     let client = within(Client::builder().authorize(oauth).connect(&url)).await;
-    let client = client.expect("valid test data");
+    let client = client.expect("a connection");
     for _ in 0..3 {
         let result = within(client.call_tool("whoami", json!({})))
             .await
-            .expect("valid test data");
+            .expect("a result");
         let expected = ToolResult::text(format!("{}#alice", issuer.origin));
         assert_eq!(result.content, expected.content);
     }
@@ -92,9 +92,7 @@ async fn client_calls_a_server_that_requires_dpop_and_a_stolen_token_is_rejected
     ] {
         let response = instance.send(&request).await;
         response.error(401, -32600);
-        let challenge = response
-            .header("www-authenticate")
-            .expect("valid test data");
+        let challenge = response.header("www-authenticate").expect("a challenge");
         assert!(challenge.starts_with("DPoP algs=\"ES256 "), "{challenge}");
         assert!(challenge.contains(error), "{challenge}");
     }

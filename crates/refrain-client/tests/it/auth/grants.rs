@@ -142,7 +142,7 @@ async fn rejected_refresh_asks_the_person_again() {
     server.change(|does| does.refresh_tokens.clear());
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
     assert_eq!(server.requests_to("/authorize").len(), 2);
-    // It reuses the earlier client registration.
+    // The second authorization reuses the client registration.
     assert_eq!(server.requests_to("/register").len(), 1);
 }
 
@@ -160,7 +160,7 @@ async fn stored_grant_is_used_by_other_clients() {
     assert_eq!(request(&second, &url).await.unwrap(), 200);
     assert_eq!(server.refusals(), 1);
 
-    // It refreshes the token with the client that the first one registered.
+    // `second` refreshes the token with the client id that `first` registered.
     server.expire_access_tokens();
     assert_eq!(request(&second, &url).await.unwrap(), 200);
     let tokens = server.requests_to("/token");

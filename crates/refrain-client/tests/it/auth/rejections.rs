@@ -142,7 +142,7 @@ async fn metadata_at_the_root_may_be_for_the_root() {
         );
     }
 
-    // A challenge is about the server itself, wherever its document is.
+    // A document that a challenge names must be for the server itself, even at the root.
     metadata(&server, "");
     let challenge = format!("Bearer resource_metadata=\"{}{root}\"", server.origin);
     server.answer(
@@ -240,7 +240,7 @@ async fn secret_is_not_sent_to_another_authorization_server() {
     ));
     assert_eq!(server.requests_to("/authorize").len(), 0);
 
-    // A client without one belongs to the first issuer it was used with.
+    // A client without a configured issuer belongs to the first issuer it was used with.
     let unbound = by_browser().client(client()).build().unwrap();
     assert_eq!(request(&unbound, &url).await.unwrap(), 200);
     let basic = server.requests_to("/token")[0]

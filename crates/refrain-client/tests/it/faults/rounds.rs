@@ -44,17 +44,17 @@ fn expected_requests(fault: Fault) -> (usize, usize) {
     }
 }
 
-async fn cell(tool: &str, fault: Fault, round: usize) {
+async fn check_fault(tool: &str, fault: Fault, round: usize) {
     let called = call_with_fault(tool, fault, round).await;
     called.assert_done_once();
     assert_eq!(called.proxy.count(CALL), expected_requests(fault));
 }
 
 /// A module for each fault, with a test for each tool and round.
-macro_rules! cells {
+macro_rules! fault_tests {
     ($($name:ident: $fault:ident,)*) => {
         $(mod $name {
-            cells!(@ $fault
+            fault_tests!(@ $fault
                 keyed_first: "keyed" 1,
                 keyed_middle: "keyed" 2,
                 keyed_last: "keyed" 3,
@@ -70,12 +70,12 @@ macro_rules! cells {
     (@ $fault:ident $($name:ident: $tool:literal $round:literal,)*) => {
         $(#[tokio::test]
         async fn $name() {
-            super::cell($tool, super::Fault::$fault, $round).await;
+            super::check_fault($tool, super::Fault::$fault, $round).await;
         })*
     };
 }
 
-cells! {
+fault_tests! {
     request_lost: LoseRequest,
     response_lost: LoseResponse,
     response_cut_in_head: CutHead,
@@ -92,7 +92,7 @@ cells! {
 #[tokio::test]
 async fn client_disconnect_with_idempotency_key_completes() {
     for round in 1..=ROUNDS {
-        cell("keyed", Fault::HangUp, round).await;
+        check_fault("keyed", Fault::HangUp, round).await;
     }
 }
 
@@ -114,7 +114,7 @@ async fn client_disconnect_without_key_never_repeats_effects() {
 }
 
 #[tokio::test]
-async fn every_response_lost_still_completes() {
+async fn call_completes_if_the_first_response_of_each_round_is_lost() {
     for tool in TOOLS {
         let lost = |plan: Plan, request| plan.fault(CALL, request, Fault::LoseResponse);
         let plan = [1, 3, 5].into_iter().fold(Plan::default(), lost);

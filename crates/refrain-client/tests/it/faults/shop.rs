@@ -27,19 +27,19 @@ struct Sure {
     sure: bool,
 }
 
-/// A sale in three rounds. `once` executes an effect.
-async fn sell<F>(cx: &Cx, once: impl Fn(&'static str) -> F + Send) -> Result<String>
+/// A sale in three rounds. `execute` executes one effect.
+async fn sell<F>(cx: &Cx, execute: impl Fn(&'static str) -> F + Send) -> Result<String>
 where
     F: Future<Output = Result<usize>> + Send,
 {
     cx.progress(1.0, Some(3.0), "reserving");
-    once(EFFECTS[0]).await?;
+    execute(EFFECTS[0]).await?;
     let Amount { amount } = cx.elicit("amount", "How much?").await?;
     cx.progress(2.0, Some(3.0), "holding");
-    once(EFFECTS[1]).await?;
+    execute(EFFECTS[1]).await?;
     let Sure { sure } = cx.elicit("sure", "Are you sure?").await?;
     cx.progress(3.0, Some(3.0), "charging");
-    once(EFFECTS[2]).await?;
+    execute(EFFECTS[2]).await?;
     Ok(format!("{amount} paid, sure: {sure}"))
 }
 
@@ -54,7 +54,7 @@ async fn keyed(cx: Cx, effects: State<Effects>) -> Result<String> {
     sell(&cx, work).await
 }
 
-/// Uses `once`, which never starts work twice.
+/// Uses `cx.once`, which never starts work twice.
 #[tool(once)]
 async fn once(cx: Cx, effects: State<Effects>) -> Result<String> {
     let effects = &effects;

@@ -7,7 +7,7 @@ use refrain_testkit::net::proxy::{CALL, Fault, LISTEN, Plan};
 const TOOL: &str = "detached";
 
 /// Calls the tool with a fault in one request.
-async fn cell(method: &'static str, number: usize, fault: Fault) {
+async fn check_fault(method: &'static str, number: usize, fault: Fault) {
     let plan = Plan::default().fault(method, number, fault);
     let called = call(TOOL, plan, |client| client).await;
     called.assert_done_once();
@@ -19,10 +19,10 @@ async fn cell(method: &'static str, number: usize, fault: Fault) {
 }
 
 /// A module for each fault, with a test for each request.
-macro_rules! cells {
+macro_rules! fault_tests {
     ($($name:ident: $fault:ident,)*) => {
         $(mod $name {
-            cells!(@ $fault
+            fault_tests!(@ $fault
                 first_round: "tools/call" 1,
                 round_that_creates_the_task: "tools/call" 2,
                 poll: "tasks/get" 1,
@@ -34,12 +34,12 @@ macro_rules! cells {
     (@ $fault:ident $($name:ident: $method:literal $number:literal,)*) => {
         $(#[tokio::test]
         async fn $name() {
-            super::cell($method, $number, super::Fault::$fault).await;
+            super::check_fault($method, $number, super::Fault::$fault).await;
         })*
     };
 }
 
-cells! {
+fault_tests! {
     request_lost: LoseRequest,
     response_lost: LoseResponse,
     response_cut_in_head: CutHead,
@@ -52,12 +52,12 @@ cells! {
 
 #[tokio::test]
 async fn missing_notifications_fall_back_to_polling() {
-    cell(LISTEN, 1, Fault::LoseRequest).await;
-    cell(LISTEN, 1, Fault::CutFinished).await;
+    check_fault(LISTEN, 1, Fault::LoseRequest).await;
+    check_fault(LISTEN, 1, Fault::CutFinished).await;
 }
 
 #[tokio::test]
-async fn every_response_lost_still_completes() {
+async fn call_completes_if_several_responses_are_lost() {
     let methods = [CALL, "tasks/get", "tasks/update"];
     let requests = methods
         .into_iter()

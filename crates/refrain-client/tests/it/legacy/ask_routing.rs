@@ -24,7 +24,7 @@ async fn pipe_requests_outside_calls_are_rejected_except_pings() {
     assert_eq!(roots["code"], -32602, "{roots}");
 }
 
-/// A client with roots for the connection. Its handler for the roots of calls returns other ones.
+/// A client with roots for the connection. Its handler for the roots of calls returns other roots.
 fn with_roots() -> ClientBuilder {
     let of_call = || async { Ok(vec![Root::new("file:///call")]) };
     without_asks()

@@ -25,9 +25,10 @@ async fn server(
     respond: impl Fn(&Received) -> Option<Value> + Send + Sync + 'static,
 ) -> FakeServer {
     let streams = Arc::clone(streams);
-    let (is_open, never) = watch::channel(false);
+    let (sender, never) = watch::channel(false);
     FakeServer::start_with(move |request, _| {
-        let _keep_closed = &is_open;
+        // Kept, so that the response that waits for `never` is never sent.
+        let _kept = &sender;
         if request.verb == "GET" {
             let (writer, response) = Events::new();
             writer.event("retry: 10");

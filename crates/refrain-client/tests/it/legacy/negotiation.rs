@@ -88,7 +88,7 @@ async fn silent_process_is_legacy() {
 
 #[tokio::test]
 async fn process_that_exits_on_discover_is_restarted_and_initialized() {
-    // Before and after `initialize` was sent.
+    // The process exits before and after `initialize` was sent.
     for (builder, probe) in [
         (Client::builder(), "exit"),
         (with_short_probe(), "late exit"),

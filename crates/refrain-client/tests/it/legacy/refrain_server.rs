@@ -62,7 +62,7 @@ async fn proxy_to(fleet: &[Instance], statuses: &[&'static str]) -> FaultProxy {
 }
 
 /// A 2025-11-25 client that accepts forms, and the number of forms.
-async fn client(gateway: &FaultProxy) -> (Client, Arc<AtomicUsize>) {
+async fn client(proxy: &FaultProxy) -> (Client, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let builder = Client::builder()
@@ -72,14 +72,14 @@ async fn client(gateway: &FaultProxy) -> (Client, Arc<AtomicUsize>) {
             count.fetch_add(1, Ordering::SeqCst);
             async { Ok(AskAnswer::accept(json!({"sure": true}))?) }
         });
-    let client = within("a connection", builder.connect(&gateway.url)).await;
+    let client = within("a connection", builder.connect(&proxy.url)).await;
     (client.expect("a connection"), asked)
 }
 
 #[tokio::test]
 async fn stream_resumes_after_busy_instances() {
     let fleet = fleet_of(1).await;
-    let gateway = proxy_to(
+    let proxy = proxy_to(
         &fleet,
         &[
             "503 Service Unavailable\r\nretry-after: 1",
@@ -88,9 +88,9 @@ async fn stream_resumes_after_busy_instances() {
         ],
     )
     .await;
-    let (client, asked) = client(&gateway).await;
+    let (client, asked) = client(&proxy).await;
     assert_eq!(called(&client, "pay").await.unwrap(), "paid: true");
-    assert_eq!(gateway.count(RESUME).0, 4);
+    assert_eq!(proxy.count(RESUME).0, 4);
     assert_eq!(asked.load(Ordering::SeqCst), 1, "the ask is made once");
 }
 
@@ -100,8 +100,8 @@ async fn call_completes_if_its_answer_or_the_acknowledgement_is_lost() {
     for fault in [Fault::LoseRequest, Fault::LoseResponse] {
         let fleet = fleet_of(1).await;
         let plan = Plan::default().fault(ANSWER, 1, fault);
-        let gateway = FaultProxy::start(vec![fleet[0].address], plan).await;
-        let (client, asked) = client(&gateway).await;
+        let proxy = FaultProxy::start(vec![fleet[0].address], plan).await;
+        let (client, asked) = client(&proxy).await;
         assert_eq!(called(&client, "pay").await.unwrap(), "paid: true");
         assert_eq!(asked.load(Ordering::SeqCst), 1, "the ask is made once");
     }
@@ -110,37 +110,37 @@ async fn call_completes_if_its_answer_or_the_acknowledgement_is_lost() {
 #[tokio::test]
 async fn stream_resumes_at_the_instance_that_has_it() {
     let fleet = fleet_of(2).await;
-    let gateway = proxy_to(&fleet, &[]).await;
-    let (client, _) = client(&gateway).await;
+    let proxy = proxy_to(&fleet, &[]).await;
+    let (client, _) = client(&proxy).await;
     assert_eq!(called(&client, "count").await.unwrap(), "counted");
     // The first attempt goes to the instance without the stream.
-    assert_eq!(gateway.count(RESUME).0, 2);
+    assert_eq!(proxy.count(RESUME).0, 2);
 }
 
 #[tokio::test]
 async fn rejected_resumption_loses_the_connection() {
     let fleet = fleet_of(1).await;
-    let gateway = proxy_to(&fleet, &["404 Not Found", "404 Not Found"]).await;
-    let (client, _) = client(&gateway).await;
+    let proxy = proxy_to(&fleet, &["404 Not Found", "404 Not Found"]).await;
+    let (client, _) = client(&proxy).await;
     let error = called(&client, "pay").await.unwrap_err();
     assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
-    assert_eq!(gateway.count(RESUME).0, 1);
+    assert_eq!(proxy.count(RESUME).0, 1);
 }
 
 #[tokio::test]
 async fn session_stream_is_retried_while_instances_are_busy() {
     let fleet = fleet_of(1).await;
-    let gateway = proxy_to(&fleet, &["503 Service Unavailable", "500 No"]).await;
-    let (_client, _) = client(&gateway).await;
-    until("the session stream", || gateway.count(GET).0 == 3).await;
+    let proxy = proxy_to(&fleet, &["503 Service Unavailable", "500 No"]).await;
+    let (_client, _) = client(&proxy).await;
+    until("the session stream", || proxy.count(GET).0 == 3).await;
     for status in [&["405 Method Not Allowed"], &["501 Not Implemented"]] {
         let fleet = fleet_of(1).await;
-        let gateway = proxy_to(&fleet, status).await;
-        let (client, _) = client(&gateway).await;
+        let proxy = proxy_to(&fleet, status).await;
+        let (client, _) = client(&proxy).await;
         within("a list", client.tools()).await.unwrap();
         within("the end", client.close()).await;
         assert_eq!(
-            gateway.count(GET).0,
+            proxy.count(GET).0,
             1,
             "the server offers no session stream: {status:?}"
         );
