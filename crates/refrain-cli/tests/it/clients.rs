@@ -52,7 +52,7 @@ async fn over_a_fleet(client: [&str; 2]) {
     check(client, &[balancer.url().as_ref()]).await;
     for instance in &mut instances {
         instance.stop().await;
-        assert_eq!(instance.log.count("refused"), 0, "{:?}", instance.log);
+        assert_eq!(instance.log.count("rejected"), 0, "{:?}", instance.log);
     }
 }
 
