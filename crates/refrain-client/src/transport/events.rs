@@ -40,7 +40,7 @@ impl EventParser {
     /// Adds a chunk of the body, and returns the non-empty events that it completes.
     pub(super) fn push(&mut self, mut chunk: &[u8]) -> Vec<StreamEvent> {
         let mut complete = Vec::new();
-        if mem::take(&mut self.after_cr) {
+        if !chunk.is_empty() && mem::take(&mut self.after_cr) {
             chunk = chunk.strip_prefix(b"\n").unwrap_or(chunk);
         }
         while let Some(end) = chunk.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -138,6 +138,7 @@ mod tests {
             let mut events = EventParser::default();
             let chunked: Vec<_> = STREAM
                 .chunks(size)
+                .flat_map(|chunk| [chunk, b""])
                 .flat_map(|chunk| events.push(chunk))
                 .collect();
             assert_eq!(chunked, whole, "chunks of {size} bytes");
