@@ -117,3 +117,106 @@ impl BackendResult {
         convert(bytes, encode).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::poll;
+    use serde_json::json;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::task::Poll;
+    use std::thread;
+    use std::time::Duration;
+    use tokio::runtime::Builder;
+    use tokio::task::yield_now;
+
+    /// A result of almost this many bytes.
+    fn result(bytes: usize) -> Value {
+        json!({"content": ["x".repeat(bytes - 100)]})
+    }
+
+    async fn encode(result: BackendResult) -> bool {
+        let encoded = result.encode("tested", CallKind::Tool).await;
+        matches!(encoded, Ok(Outcome::Complete(_)))
+    }
+
+    /// Runs a test on a runtime whose blocking operations run one after the other.
+    fn with_one_blocking_thread(test: impl Future<Output = ()>) {
+        let mut builder = Builder::new_current_thread();
+        let runtime = builder.max_blocking_threads(1).build();
+        runtime.expect("a runtime").block_on(test);
+    }
+
+    /// Runs the other tasks until they wait.
+    async fn run_tasks() {
+        for _ in 0..100 {
+            yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn large_results_are_converted_one_at_a_time() {
+        static RUNNING: AtomicUsize = AtomicUsize::new(0);
+        let overlaps = || {
+            let running = RUNNING.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(2));
+            RUNNING.fetch_sub(1, Ordering::SeqCst);
+            Ok(running > 0)
+        };
+        let converting: JoinSet<_> = (0..8).map(|_| convert(LARGE, overlaps)).collect();
+        for overlaps in converting.join_all().await {
+            assert!(!overlaps.expect("a value"));
+        }
+    }
+
+    #[test]
+    fn large_results_wait_for_the_permit() {
+        with_one_blocking_thread(async {
+            let texts = json!({"content": vec!["x".repeat(1024); 256]});
+            let values = json!({"structuredContent": vec![0; LARGE]});
+            let names = json!({"x".repeat(LARGE): 0});
+            let json = to_raw_value(&texts).expect("JSON");
+            let held = ENCODING.acquire().await;
+            let large = [texts.clone(), values, names].map(BackendResult::Parsed);
+            let large = large.into_iter().chain([BackendResult::Json(json)]);
+            let mut large: JoinSet<bool> = large.map(encode).collect();
+            large.spawn(async { to_json(texts).await.is_ok() });
+            run_tasks().await;
+            // The blocking thread would encode the large results first if they did not wait.
+            assert!(encode(BackendResult::Parsed(result(LARGE))).await);
+            run_tasks().await;
+            assert!(large.try_join_next().is_none());
+            drop(held);
+            assert_eq!(large.join_all().await, [true; 5]);
+        });
+    }
+
+    #[test]
+    fn only_results_from_the_threshold_are_encoded_on_a_blocking_thread() {
+        with_one_blocking_thread(async {
+            let (release, released) = mpsc::channel::<()>();
+            spawn_blocking(move || released.recv());
+            let mut small = pin!(encode(BackendResult::Parsed(result(BLOCKING))));
+            assert_eq!(poll!(&mut small), Poll::Ready(true));
+            let above = BackendResult::Parsed(result(BLOCKING + 100));
+            let above = tokio::spawn(encode(above));
+            run_tasks().await;
+            assert!(!above.is_finished());
+            drop(release);
+            assert!(above.await.expect("it does not panic"));
+        });
+    }
+
+    #[tokio::test]
+    async fn result_that_is_no_object_is_invalid() {
+        let list = BackendResult::Parsed(json!([]));
+        let invalid = list.encode("tested", CallKind::Tool).await;
+        let why = invalid.expect_err("a list").to_string();
+        assert_eq!(
+            why,
+            "backend tested returned an invalid result: expected an object"
+        );
+    }
+}
