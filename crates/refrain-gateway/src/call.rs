@@ -8,6 +8,8 @@
 mod encode;
 mod inline;
 mod rounds;
+#[cfg(test)]
+mod tests;
 
 use crate::asks::AskForwarder;
 use crate::backend::Backend;
@@ -74,7 +76,7 @@ impl ProxiedTarget {
             true => rounds::run(&cx, self, owner, spec).await,
             false => inline::run(&cx, &self.backend, owner, spec).await,
         };
-        called?.encode(self.kind).await
+        called?.encode(&self.backend.spec.name, self.kind).await
     }
 
     /// Asks the backend for suggestions for an argument or a variable.

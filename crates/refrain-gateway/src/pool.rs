@@ -18,7 +18,7 @@ pub(crate) use guard::{CallEnd, ConnectionGuard};
 pub(crate) use limits::{ConnectionLimits, ConnectionPermit};
 
 use guard::HeldConnection;
-use limits::ConnectionLimit;
+use limits::{ClosedConnections, ConnectionLimit};
 use state::{ExclusiveConnection, IdlePosition, PoolState, SpareConnection};
 
 use crate::backend::{BackendStartError, ConnectionPurpose, Connector};
@@ -211,40 +211,53 @@ impl Pool {
         self.spec.sessions != Sessions::None
     }
 
-    /// A permit for a new connection. If a limit is reached, closes the connection that was idle longest among those that
-    /// count for this limit.
+    /// A permit for a new connection. If a limit is reached, closes the connections that were idle longest among those that
+    /// count for this limit. A caller at its share closes only its own.
     fn acquire_permit(self: &Arc<Self>, account: &Principal) -> Option<ConnectionPermit> {
         loop {
             let reached = match self.limits.try_acquire(&self.spec, Some(account)) {
                 Ok(permit) => return Some(permit),
+                Err(ConnectionLimit::Closing | ConnectionLimit::Abandoned) => return None,
                 Err(reached) => reached,
             };
-            let (pools, evicted) = match reached {
-                ConnectionLimit::Closing | ConnectionLimit::Abandoned => return None,
-                ConnectionLimit::Caller => (self.limits.pools(), Some(account)),
-                ConnectionLimit::Backend => (vec![self.clone()], None),
-                ConnectionLimit::Total => (self.limits.pools(), None),
-            };
+            let pools = self.limits.pools();
             let mut idle = Vec::new();
             for pool in &pools {
                 let state = pool.state.lock();
-                let evictable = state.evictable(pool.keeps_state(), evicted);
-                idle.extend(evictable.map(|(since, _)| (since, pool)));
+                let evictable = state.evictable(pool.keeps_state(), account);
+                idle.extend(evictable.map(|(since, is_own, _)| (since, is_own, pool)));
             }
-            // Nothing is closed if the account's share does not allow a connection even then.
-            if !self.limits.may_have(&self.spec, account, idle.len()) {
-                return None;
-            }
-            let (_, pool) = idle.into_iter().min_by_key(|(since, _)| *since)?;
-            pool.evict(evicted);
+            let check = |closes_own: bool| {
+                let mut closed = ClosedConnections::default();
+                for (_, is_own, pool) in &idle {
+                    if closes_own || !is_own {
+                        closed.add(*is_own, Arc::ptr_eq(pool, self));
+                    }
+                }
+                self.limits.check_without(&self.spec, account, closed)
+            };
+            // Nothing is closed if the limits do not allow a connection even then.
+            check(true).ok()?;
+            let (limit, own_only) = match check(false) {
+                Ok(()) => (reached, false),
+                // The caller is at its share.
+                Err(reached) => (reached, true),
+            };
+            let counted = idle.iter().filter(|(_, is_own, pool)| {
+                let is_counted = limit != ConnectionLimit::Backend || Arc::ptr_eq(pool, self);
+                is_counted && (*is_own || !own_only)
+            });
+            let (_, _, pool) = counted.min_by_key(|(since, ..)| *since)?;
+            pool.evict(account, own_only);
         }
     }
 
-    /// Closes the connection that was idle longest, of this account or of any.
-    fn evict(&self, account: Option<&Principal>) {
+    /// Closes the connection that was idle longest, of this account or of any account.
+    fn evict(&self, account: &Principal, own_only: bool) {
         let mut state = self.state.lock();
         let evictable = state.evictable(self.keeps_state(), account);
-        let Some((_, idle)) = evictable.min_by_key(|(since, _)| *since) else {
+        let evictable = evictable.filter(|(_, is_own, _)| *is_own || !own_only);
+        let Some((_, _, idle)) = evictable.min_by_key(|(since, ..)| *since) else {
             return;
         };
         match idle {

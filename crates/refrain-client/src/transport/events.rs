@@ -4,8 +4,6 @@ use std::mem;
 
 /// The maximum length of an event id, which is sent back as a header. Longer ids are ignored.
 const ID_MAX: usize = 4096;
-/// The maximum capacity of the line buffer between lines, in bytes.
-const LINE_KEPT: usize = 64 * 1024;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 #[derive(Default)]
@@ -40,7 +38,7 @@ impl EventParser {
     /// Adds a chunk of the body, and returns the non-empty events that it completes.
     pub(super) fn push(&mut self, mut chunk: &[u8]) -> Vec<StreamEvent> {
         let mut complete = Vec::new();
-        if mem::take(&mut self.after_cr) {
+        if !chunk.is_empty() && mem::take(&mut self.after_cr) {
             chunk = chunk.strip_prefix(b"\n").unwrap_or(chunk);
         }
         while let Some(end) = chunk.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -59,16 +57,8 @@ impl EventParser {
     }
 
     fn end_line(&mut self) -> Option<StreamEvent> {
-        let mut buffer = mem::take(&mut self.line);
-        let event = self.read_line(&buffer);
-        // Keeps the capacity, unless the line was large.
-        buffer.clear();
-        buffer.shrink_to(LINE_KEPT);
-        self.line = buffer;
-        event
-    }
-
-    fn read_line(&mut self, mut line: &[u8]) -> Option<StreamEvent> {
+        let line = mem::take(&mut self.line);
+        let mut line = &line[..];
         if !mem::replace(&mut self.has_started, true) {
             line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         }
@@ -138,6 +128,7 @@ mod tests {
             let mut events = EventParser::default();
             let chunked: Vec<_> = STREAM
                 .chunks(size)
+                .flat_map(|chunk| [chunk, b""])
                 .flat_map(|chunk| events.push(chunk))
                 .collect();
             assert_eq!(chunked, whole, "chunks of {size} bytes");

@@ -1,7 +1,7 @@
 //! Calls that hold their backend connection until they end: a legacy backend asks while the call runs; to a 2026-07-28
 //! backend without HTTP, the gateway sends the next rounds on it.
 
-use super::encode::{self, BackendResult};
+use super::encode::BackendResult;
 use super::{CallConnection, CallTimer, call_error, is_answered};
 use crate::backend::Backend;
 use crate::metrics::BackendOutcome;
@@ -35,10 +35,7 @@ pub(super) async fn run(
         Err(_) => BackendOutcome::Lost,
     };
     match called {
-        Ok(result) => {
-            let permit = encode::permit(&result).await;
-            BackendResult::new(backend, result, permit)
-        }
+        Ok(result) => Ok(BackendResult::Parsed(result)),
         Err(error) => Err(call_error(backend, &error)),
     }
 }

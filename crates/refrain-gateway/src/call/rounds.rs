@@ -2,17 +2,17 @@
 //!
 //! The value of each step is the pending call with the backend's request state, so any gateway can send the next round.
 
-use super::encode::{self, BackendResult, EncodePermit};
+use super::encode::{self, BackendResult};
 use super::{CallConnection, CallTimer, ProxiedTarget, call_error};
 use crate::asks::AskForwarder;
 use crate::metrics::BackendOutcome;
 use crate::pool::{CallEnd, Owner};
 use futures_util::future::try_join_all;
-use parking_lot::Mutex;
 use refrain::client::{CallSpec, Client, ErrorKind, PendingCall, RoundOutcome};
 use refrain::{Cx, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
@@ -23,7 +23,7 @@ const TASK_POLL: Duration = Duration::from_secs(1);
 /// The outcome of a backend's round, as it is journaled.
 #[derive(Serialize, Deserialize)]
 enum BackendRound {
-    Complete(Value),
+    Complete(Box<RawValue>),
     Pending(Box<PendingCall>),
     Failed {
         code: i64,
@@ -54,19 +54,16 @@ pub(super) async fn run(
         asks,
     } = connection;
     let mut pending = None;
-    // Held from the result until it is encoded, because the step encodes and decodes it too.
-    let permit = Mutex::new(None);
     loop {
         connection.set_end(CallEnd::Abandoned);
         let sent = match target.is_repeatable {
             true => {
-                let send =
-                    |key: String| send_next(target, &client, pending.take(), &spec, key, &permit);
+                let send = |key: String| send_next(target, &client, pending.take(), &spec, key);
                 cx.step_with_key("round", send).await
             }
             false => {
                 let id = format!("{:016x}", cx.random());
-                let sent = send_next(target, &client, pending.take(), &spec, id, &permit);
+                let sent = send_next(target, &client, pending.take(), &spec, id);
                 cx.once("round", sent).await
             }
         };
@@ -79,7 +76,7 @@ pub(super) async fn run(
         let mut next = match sent {
             BackendRound::Complete(result) => {
                 timer.outcome = BackendOutcome::Result;
-                return BackendResult::new(backend, result, permit.into_inner());
+                return Ok(BackendResult::Json(result));
             }
             BackendRound::Failed {
                 code,
@@ -114,26 +111,20 @@ async fn answer_asks(asks: &AskForwarder, call: &mut PendingCall) -> Result<()> 
     Ok(())
 }
 
-/// Sends the first round with this call id, or the next round of a pending call. Waits for the permit to encode the result.
+/// Sends the first round with this call id, or the next round of a pending call.
 async fn send_next(
     target: &ProxiedTarget,
     client: &Client,
     pending: Option<PendingCall>,
     spec: &CallSpec,
     id: String,
-    permit: &Mutex<EncodePermit>,
 ) -> Result<BackendRound> {
     let next = match pending {
         Some(next) => Ok(next),
         None => client.prepare_with_id(spec.clone(), id),
     };
     let next = next.map_err(|error| call_error(&target.backend, &error))?;
-    let sent = send(target, client, next).await?;
-    if let BackendRound::Complete(result) = &sent {
-        let acquired = encode::permit(result).await;
-        *permit.lock() = acquired;
-    }
-    Ok(sent)
+    send(target, client, next).await
 }
 
 /// Sends one round to the backend. If an earlier round made the call a task, polls until the task asks or ends.
@@ -155,7 +146,9 @@ async fn send(
             task.is_armed = false;
         }
         let error = match resumed {
-            Ok(RoundOutcome::Complete(result)) => return Ok(BackendRound::Complete(result)),
+            Ok(RoundOutcome::Complete(result)) => {
+                return encode::to_json(result).await.map(BackendRound::Complete);
+            }
             Ok(RoundOutcome::Pending(next)) if is_task && next.unanswered().is_empty() => {
                 pending = next;
                 sleep(TASK_POLL).await;

@@ -91,6 +91,26 @@ pub(crate) enum ConnectionLimit {
     Closing,
 }
 
+/// Numbers of connections that a check leaves out, because they would be closed.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ClosedConnections {
+    total: usize,
+    of_backend: usize,
+    /// Of the account.
+    own: usize,
+    own_of_backend: usize,
+}
+
+impl ClosedConnections {
+    /// Adds a connection of the account or of another, to the backend or to another.
+    pub(super) fn add(&mut self, is_own: bool, is_of_backend: bool) {
+        self.total += 1;
+        self.of_backend += usize::from(is_of_backend);
+        self.own += usize::from(is_own);
+        self.own_of_backend += usize::from(is_own && is_of_backend);
+    }
+}
+
 /// The right to have one connection.
 pub(crate) struct ConnectionPermit {
     limits: Arc<ConnectionLimits>,
@@ -182,29 +202,27 @@ impl ConnectionLimits {
         }
     }
 
-    /// Whether an account may have another connection after this many are closed, some of which may be its own.
-    pub(super) fn may_have(
+    /// Checks whether an account may have another connection after these are closed.
+    pub(super) fn check_without(
         &self,
         backend: &BackendSpec,
         account: &Principal,
-        closed: usize,
-    ) -> bool {
+        closed: ClosedConnections,
+    ) -> Result<(), ConnectionLimit> {
         let counts = self.counts.lock();
         let backend = (&*backend.name, backend.connections);
-        let checked = self.check(&counts, backend, Some(account), closed);
-        matches!(checked, Ok(()) | Err(ConnectionLimit::Caller))
+        self.check(&counts, backend, Some(account), closed)
     }
 
-    /// Checks whether an account may have another connection to a backend with this limit. `freed`: the connections that will be
-    /// closed, or 1 for a connection that exists and only changes its account.
+    /// Checks whether an account may have another connection to a backend with this limit, without the `closed` ones.
     fn check(
         &self,
         counts: &ConnectionCounts,
         (backend, limit): (&str, usize),
         account: Option<&Principal>,
-        freed: usize,
+        closed: ClosedConnections,
     ) -> Result<(), ConnectionLimit> {
-        let own = count_of(&counts.callers, account);
+        let own = count_of(&counts.callers, account).saturating_sub(closed.own);
         if account.is_some() && own >= self.max_each {
             return Err(ConnectionLimit::Caller);
         }
@@ -216,10 +234,12 @@ impl ConnectionLimits {
         let (used, own_used) = used.map_or((0, 0), |used| {
             (used.total, count_of(&used.callers, account))
         });
-        if !self.has_share(own_used, used.saturating_sub(freed), limit) {
+        let used = used.saturating_sub(closed.of_backend);
+        if !self.has_share(own_used.saturating_sub(closed.own_of_backend), used, limit) {
             return Err(ConnectionLimit::Backend);
         }
-        match self.has_share(own, counts.total.saturating_sub(freed), self.max_all) {
+        let total = counts.total.saturating_sub(closed.total);
+        match self.has_share(own, total, self.max_all) {
             true => Ok(()),
             false => Err(ConnectionLimit::Total),
         }
@@ -234,7 +254,8 @@ impl ConnectionLimits {
         if counts.closing >= self.max_all {
             return Err(ConnectionLimit::Closing);
         }
-        self.check(&counts, (&backend.name, backend.connections), account, 0)?;
+        let limit = (&*backend.name, backend.connections);
+        self.check(&counts, limit, account, ClosedConnections::default())?;
         counts.total += 1;
         let of_backend = counts.backends.entry(backend.name.clone()).or_default();
         of_backend.total += 1;
@@ -305,11 +326,11 @@ impl ConnectionPermit {
             return true;
         }
         let backend = (&*self.backend, self.backend_limit);
-        if self
-            .limits
-            .check(&counts, backend, Some(account), 1)
-            .is_err()
-        {
+        // The connection exists, and only changes its account.
+        let mut closed = ClosedConnections::default();
+        closed.add(false, true);
+        let checked = self.limits.check(&counts, backend, Some(account), closed);
+        if checked.is_err() {
             return false;
         }
         counts.add(&self.backend, Some(account));

@@ -65,29 +65,25 @@ impl PoolState {
         self.idle.extract_if(.., has_exited).collect()
     }
 
-    /// The connections that may be closed, of this account or of any, and since when they are idle.
+    /// The connections that may be closed: since when they are idle, and whether they count for this account.
     pub(super) fn evictable(
         &self,
         keeps_state: bool,
-        account: Option<&Principal>,
-    ) -> impl Iterator<Item = (Instant, IdlePosition)> {
-        let may_close = move |permit: &ConnectionPermit| {
-            !keeps_state && account.is_none_or(|account| permit.is_of(account))
-        };
-        let idle = self.idle.iter().enumerate();
-        let idle = idle
-            .filter(move |(_, idle)| may_close(&idle.permit))
-            .map(|(index, idle)| (idle.idle_since, IdlePosition::Exclusive(index)));
+        account: &Principal,
+    ) -> impl Iterator<Item = (Instant, bool, IdlePosition)> {
+        let idle = self.idle.iter().enumerate().map(|(index, idle)| {
+            let is_own = idle.permit.is_of(account);
+            (idle.idle_since, is_own, IdlePosition::Exclusive(index))
+        });
         let spare = self.spare.iter().enumerate();
-        let spare = spare.filter(move |_| account.is_none());
-        let spare = spare.map(|(index, spare)| (spare.started, IdlePosition::Spare(index)));
+        let spare = spare.map(|(index, spare)| (spare.started, false, IdlePosition::Spare(index)));
         let shared = self.shared.iter().enumerate();
-        let shared = shared
-            .filter(move |(_, shared)| shared.permit().is_some_and(may_close))
-            .filter_map(|(index, shared)| {
-                Some((shared.idle_since()?, IdlePosition::Shared(index)))
-            });
-        idle.chain(spare).chain(shared)
+        let shared = shared.filter_map(|(index, shared)| {
+            let is_own = shared.permit()?.is_of(account);
+            Some((shared.idle_since()?, is_own, IdlePosition::Shared(index)))
+        });
+        let all = idle.chain(spare).chain(shared);
+        all.filter(move |_| !keeps_state)
     }
 }
 

@@ -30,6 +30,17 @@ async fn start_for_two(config: &GatewayConfig) -> Running {
     Running::start_with(config, |builder| builder.authenticator(authenticator)).await
 }
 
+/// A client of Alice that answers no asks and does not retry.
+async fn alice_without_asks(running: &Running) -> Client {
+    let limits = ClientLimits {
+        retries: 0,
+        ..ClientLimits::default()
+    };
+    let bearer = Bearer::new(&token("alice")).expect("a valid token");
+    let alice = Client::builder().authorize(bearer).limits(limits);
+    success("connecting", alice.connect(&running.instance.url())).await
+}
+
 /// Two callers make 500 calls each, 10 at a time. Returns the connections that served each caller, as `tool` names them.
 async fn interleave(running: &Running, tool: &str) -> [BTreeSet<String>; 2] {
     let clients = [
@@ -166,6 +177,56 @@ async fn idle_process_of_another_caller_gives_way() {
     running.stop().await;
 }
 
+/// A process serves only clients that can answer the same asks.
+#[tokio::test]
+async fn own_idle_connection_gives_way_to_a_client_with_other_capabilities() {
+    let server = http_backend::start().await;
+    let backend = BackendTable {
+        exclusive: true,
+        connections: 1,
+        queue_seconds: 1,
+        ..http_backend::at(&server)
+    };
+    let running = start_for_two(&GatewayConfig::single("tested", backend)).await;
+    let (with_forms, without) = (
+        running.client_of("alice").await,
+        alice_without_asks(&running),
+    );
+    let first = text(&with_forms, "session", json!({})).await;
+    let second = text(&without.await, "session", json!({})).await;
+    assert_ne!(first, second);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn caller_at_its_share_stops_only_its_own_idle_process() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        connections: 3,
+        prewarm: 0,
+        queue_seconds: 1,
+        ..backend(&ledger)
+    };
+    // One connection watches the lists.
+    let running = start_for_two(&GatewayConfig::single("tested", backend)).await;
+    let (alice, bob) = (
+        running.client_of("alice").await,
+        running.client_of("bob").await,
+    );
+    let without_asks = alice_without_asks(&running).await;
+    assert_eq!(process(&bob).await.1, 1);
+    // Each stops the idle process of the one before, although Bob's was idle for longer.
+    assert_eq!(process(&alice).await.1, 1);
+    assert_eq!(process(&without_asks).await.1, 1);
+    let waiting = asked(&alice, "ask", json!({"subject": "tea"})).await;
+    let rejected = without_asks.call_tool("process", json!({})).await;
+    let why = rejected.expect_err("the only process of the caller is in use");
+    assert!(why.to_string().contains("no connection"), "{why}");
+    assert_eq!(process(&bob).await.1, 2, "it was not replaced");
+    completed(answer(&alice, waiting, "Ada").await);
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn waiting_calls_of_one_address_leave_connections_to_other_anonymous_callers() {
     let ledger = Ledger::new();
@@ -218,13 +279,7 @@ async fn sessions_of_one_caller_leave_connections_to_others() {
         ..backend(&ledger)
     };
     let running = start_for_two(&GatewayConfig::single("tested", backend)).await;
-    let limits = ClientLimits {
-        retries: 0,
-        ..ClientLimits::default()
-    };
-    let bearer = Bearer::new(&token("alice")).expect("a valid token");
-    let alice = Client::builder().authorize(bearer).limits(limits);
-    let alice = success("connecting", alice.connect(&running.instance.url())).await;
+    let alice = alice_without_asks(&running).await;
     let mut opened = 0;
     while opened < 8 && alice.call_tool("open_session", json!({})).await.is_ok() {
         opened += 1;

@@ -73,9 +73,8 @@ impl<R: AsyncRead + Unpin> OutputLines<R> {
         if self.line.last() == Some(&b'\r') {
             self.line.pop();
         }
-        let line = String::from_utf8_lossy(&self.line).into_owned();
-        self.line.clear();
-        line
+        let line = String::from_utf8(mem::take(&mut self.line));
+        line.unwrap_or_else(|invalid| String::from_utf8_lossy(invalid.as_bytes()).into_owned())
     }
 }
 
@@ -97,6 +96,16 @@ mod tests {
         let expected = [complete("one"), complete(""), truncated, complete("last")];
         assert_eq!(seen, expected);
         assert_eq!(lines.take_bytes(), input.len());
+    }
+
+    #[tokio::test]
+    async fn memory_of_a_long_line_is_not_kept() {
+        let input = [&[b'x'; 100_000][..], b"\nshort\n\xFF\n"].concat();
+        let mut lines = OutputLines::new(&input[..], input.len());
+        assert_eq!(lines.next().await, Some(Complete("x".repeat(100_000))));
+        assert_eq!(lines.next().await, Some(Complete("short".into())));
+        assert!(lines.line.capacity() < 1000, "{}", lines.line.capacity());
+        assert_eq!(lines.next().await, Some(Complete("\u{FFFD}".into())));
     }
 
     #[tokio::test]
