@@ -1,6 +1,6 @@
 //! A store in a SQLite file.
 //!
-//! One connection writes, all queued writes in one transaction; others read concurrently (WAL). A confirmed write is on disk
+//! One connection writes, several queued writes in one transaction; others read concurrently (WAL). A confirmed write is on disk
 //! (`synchronous=FULL`).
 
 mod outbox;

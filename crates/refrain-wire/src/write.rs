@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Number;
 
-/// The largest integer that every JSON reader represents exactly.
+/// The largest integer that JSON readers with doubles do not confuse with another integer.
 pub(crate) const MAX_INTEGER: u64 = (1 << 53) - 1;
 /// Integers up to this size are exact in a double.
 const EXACT: f64 = 9_007_199_254_740_992.0;

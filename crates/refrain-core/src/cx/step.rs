@@ -103,7 +103,7 @@ where
             StepAction::Deliver(outcome) => {
                 slot.close();
                 this.work.set(None);
-                // The signal holds the handler's waker, which would look like a pending foreign future.
+                // The signal holds the handler's waker, which the driver would count as that of a foreign future.
                 *this.signal = None;
                 shared.wake_driver();
                 Poll::Ready(decode_outcome(&this.key.name, &outcome))
@@ -257,8 +257,8 @@ pub(super) struct OnceRecord {
     pub(super) key: LogKey,
     pub(super) account: Principal,
     pub(super) retention: Retention,
-    /// Otherwise only the start is recorded: if the step is dropped before its outcome is journaled, the work counts as
-    /// interrupted.
+    /// Whether to record the outcome too. If not, the work counts as interrupted when the step is dropped before its
+    /// outcome is journaled.
     pub(super) needs_outcome: bool,
 }
 
@@ -310,7 +310,7 @@ where
             return decode_outcome(key.name(), &outcome);
         }
     }
-    // A task must not retry work that was started.
+    // Neither a task nor a client may repeat work that was started.
     let outcome = to_outcome(
         work.await
             .map_err(|error| error.into_error().without_retry()),

@@ -60,7 +60,9 @@ const MAX_POLLS: u32 = 32;
 /// One run of a handler, from the top. It is one round of a flow; of a flow in memory, all rounds.
 pub struct Flow {
     pub(super) shared: Arc<Shared>,
+    /// Records and forwards the wakes of the handler.
     waker: Arc<FlowWaker>,
+    /// The same waker as a [`Waker`], with which the handler is polled.
     handler_waker: Waker,
     handler: Option<HandlerFuture>,
     /// Whether the handler must be polled even if it was not woken.

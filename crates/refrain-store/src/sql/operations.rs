@@ -123,7 +123,7 @@ macro_rules! impl_store {
                         let value = value.map(text::decode);
                         return Ok(value.map_or(RecordState::Begun, RecordState::Done));
                     }
-                    // The quota rejected the record. Otherwise it was deleted in between, and may begin again.
+                    // Either the quota rejects the record, or it was deleted in between: then try again.
                     self.check_quota(&account, 0, RECORD_BYTES).await?;
                 }
             }
