@@ -1,7 +1,7 @@
 //! The cost of the gateway: the same calls of one server directly, through the gateway, and through other proxies.
 //!
-//! One connection makes calls one after the other. Slices of all targets alternate. The CPU time "proxy + server" includes
-//! the processes that the proxy started, such as its server over stdio.
+//! One connection makes calls one after the other. Slices of all targets alternate. The CPU time
+//! "proxy + server" includes the processes that the proxy started, such as its server over stdio.
 
 use crate::error::{Error, failed};
 use crate::server::{cpu_seconds, resident_kib};

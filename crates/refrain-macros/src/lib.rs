@@ -61,7 +61,7 @@ use proc_macro::TokenStream;
 /// | `single_use` | each of its tokens is accepted once | a token can be presented again |
 /// | `task` | each call becomes a task at once, if the client supports tasks | only by `cx.detach()` or `Tool::task_after` |
 /// | `task_required` | the same, and a call that cannot become a task is rejected | no |
-/// | `detaches` | `cx.detach()` also works if the tool is live or the client uses a draft; the tool list for drafts declares it | no |
+/// | `detaches` | `cx.detach()` also works in live tools and in drafts, whose tool lists declare it | no |
 /// | `live` | the handler stays in memory between rounds | each round replays the journal |
 ///
 /// # Other attributes

@@ -1,4 +1,5 @@
-//! The command line of the MCP Inspector (@modelcontextprotocol/inspector 2.12.0), one process for each command.
+//! The command line of the MCP Inspector (@modelcontextprotocol/inspector 2.12.0), one process for
+//! each command.
 
 mod calls;
 mod extras;

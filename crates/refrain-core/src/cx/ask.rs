@@ -138,7 +138,8 @@ pub struct AskFuture<'a, T> {
     question: Question,
     fingerprint: u64,
     decode: Decode<T>,
-    /// Whether to ignore answers to other schemas. Set after such an answer passed the schema check but did not decode.
+    /// Whether to ignore answers to other schemas. Set after such an answer passed the schema check
+    /// but did not decode.
     exact_schema: bool,
     /// Whether this poll opened the ask.
     just_opened: bool,

@@ -103,7 +103,8 @@ where
             StepAction::Deliver(outcome) => {
                 slot.close();
                 this.work.set(None);
-                // The signal holds the handler's waker, which the driver would count as that of a foreign future.
+                // The signal holds the handler's waker, which the driver would count as that of a
+                // foreign future.
                 *this.signal = None;
                 shared.wake_driver();
                 Poll::Ready(decode_outcome(&this.key.name, &outcome))
@@ -257,8 +258,8 @@ pub(super) struct OnceRecord {
     pub(super) key: LogKey,
     pub(super) account: Principal,
     pub(super) retention: Retention,
-    /// Whether to record the outcome too. If not, the work counts as interrupted when the step is dropped before its
-    /// outcome is journaled.
+    /// Whether to record the outcome too. If not, the work counts as interrupted when the step is
+    /// dropped before its outcome is journaled.
     pub(super) needs_outcome: bool,
 }
 

@@ -150,7 +150,8 @@ pub struct StatusMessage {
     pub is_progress: bool,
 }
 
-/// The progress of a task, to be written to its store in one transaction; of a flow in memory, its changed asks.
+/// The progress of a task, to be written to its store in one transaction; of a flow in memory, its
+/// changed asks.
 #[derive(Debug)]
 #[must_use = "write it to the store, then call Flow::confirm_write"]
 pub struct PendingWrite {

@@ -3,9 +3,10 @@
 //! Nearly every operation is one statement: one round trip. Writes to one task share transactions with other such writes. Writes
 //! to several tasks do not, since two transactions that lock several tasks in different orders block each other.
 //!
-//! A statement sees the tables as of its start, but reads the current version of a row that it waited for. So columns of the
-//! task hold the numbers of open asks and of answers that no worker has read; they are never recounted. A statement that
-//! changes asks locks the row of their task first.
+//! A statement sees the tables as of its start, but reads the current version of a row that it
+//! waited for. So columns of the task hold the numbers of open asks and of answers that no worker
+//! has read; they are never recounted. A statement that changes asks locks the row of their task
+//! first.
 //!
 //! After a write all returned rows are read, even if there is only one: before that, the statement can still fail.
 //!

@@ -123,7 +123,8 @@ macro_rules! impl_store {
                         let value = value.map(text::decode);
                         return Ok(value.map_or(RecordState::Begun, RecordState::Done));
                     }
-                    // Either the quota rejects the record, or it was deleted in between: then try again.
+                    // Either the quota rejects the record, or it was deleted in between: then try
+                    // again.
                     self.check_quota(&account, 0, RECORD_BYTES).await?;
                 }
             }
