@@ -79,7 +79,7 @@ macro_rules! impl_store {
                 Ok(quota.check(used, &account, (tasks, bytes as u64))?)
             }
 
-            /// The error of a write of an account that a quota rejected. [`StoreError::Unavailable`]: the quota allows it now.
+            /// The error of a write that a quota rejected. [`StoreError::Unavailable`]: the quota allows it now.
             async fn quota_error(&self, account: &str, tasks: u64, bytes: usize) -> StoreError {
                 match self.check_quota(account, tasks, bytes).await {
                     Err(error) => error,

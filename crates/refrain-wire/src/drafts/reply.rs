@@ -34,7 +34,7 @@ impl DraftExchange {
         Some(to_message(message, text).into_bytes())
     }
 
-    /// Renames members in our own error messages. Handlers' errors are not changed.
+    /// Renames members in error messages of Refrain. Handlers' errors are not changed.
     fn write_error(&self, error: &mut Value) {
         if let Some(Value::String(message)) = error.get_mut("message")
             && let Some(renamed) = rename_member(&self.draft.names(), message)
