@@ -37,7 +37,7 @@ pub(crate) struct Evidence {
 pub(crate) struct RetryCauses {
     /// The previous worker was killed.
     pub(crate) killed: u64,
-    /// The previous worker was paused for longer than its lease.
+    /// The previous worker was stopped for longer than its lease.
     pub(crate) stopped: u64,
     /// The previous worker lost its lease while the database was down.
     pub(crate) restarted: u64,

@@ -298,6 +298,7 @@ impl<T> Future for AskFuture<'_, T> {
                 }
             };
             let mut state = shared.lock();
+            // The round has ended meanwhile: the next `enter` fails.
             if state.ended {
                 continue;
             }

@@ -140,6 +140,7 @@ fn begin(
         Some(Phase::Running(_)) => return StepAction::Run,
         phase => matches!(phase, Some(Phase::Cleared)),
     };
+    // An abandoned step has begun, and continues when it is polled again.
     let begun = signal.is_some();
     let unwritten = !cleared && state.has_unwritten_progress();
     if !begun && (!state.replay_complete || unwritten || state.should_hand_on(&shared.env)) {

@@ -165,6 +165,7 @@ impl Flow {
                         return Poll::Ready(Event::Write(self.write(AfterWrite::Continue).into()));
                     }
                 }
+                // A checkpoint lets other tasks of the thread run.
                 if yielding {
                     break;
                 }
@@ -184,6 +185,7 @@ impl Flow {
                 Decision::End(event) => return Poll::Ready(self.end_with(event)),
             }
         }
+        // The flow continues after other tasks of the thread.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -75,6 +75,7 @@ pub enum Outcome {
 /// ```
 #[derive(Debug, Default)]
 pub struct Incomplete {
+    /// The key, the ask, and the fingerprint of its form or 0.
     pub(crate) asks: Vec<(Cow<'static, str>, Ask, u64)>,
     pub(crate) state: Option<Box<str>>,
 }
