@@ -334,6 +334,7 @@ fn rows(targets: &mut [Target]) -> Vec<Vec<String>> {
         let (median, high) = (percentile(0.5), percentile(0.99));
         let proxy_cpu = target.proxy.and(each(target.cpu.0));
         let all = each(target.cpu.1);
+        // Without the process id of the server, its CPU time is unknown.
         let first = *first.get_or_insert((median, high, target.server.and(all)));
         let ratio = |value: Option<f64>, base: Option<f64>| Some(value? / base?);
         rows.push(vec![
