@@ -108,8 +108,8 @@
 //!
 //! # Rules for a handler
 //!
-//! Every round runs the code between two operations of `cx` again, so this code must have no side
-//! effects: put them into steps. Concurrent asks and steps need different names.
+//! Every round runs the code between two operations of `cx` again. So put side effects into steps.
+//! Concurrent asks and steps need different names.
 //!
 //! Concurrent asks are sent in one round:
 //!

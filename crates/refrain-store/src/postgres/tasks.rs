@@ -30,6 +30,8 @@ use std::time::Duration;
 /// The maximum number of tasks that one claim makes ready.
 const MAX_PROMOTED: i64 = 1000;
 
+/// Inserts a task, and sends its hint if it has no worker. `IS NULL` turns the `void` of
+/// `pg_notify` into a boolean.
 pub(super) const INSERT: &str = concat!(
     "WITH inserted AS (",
     insert_task!(now!(), "greatest"),
@@ -205,7 +207,7 @@ pub(super) const SPILL: &str = concat!(
     RETURNING 1"
 );
 
-/// The third parameter of [`SPILL`].
+/// A wait as a statement parameter. The statement adds the current time.
 pub(super) fn until(keep: Duration) -> i64 {
     micros(keep)
 }

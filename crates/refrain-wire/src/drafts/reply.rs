@@ -126,8 +126,8 @@ impl DraftExchange {
 
     /// Translates an incoming message (notification, request or reply) to the ratified revision.
     ///
-    /// The reply to [`TASK_RESULT`](super::TASK_RESULT) becomes a task with its status and outcome. Other messages are
-    /// not changed.
+    /// The reply to [`TASK_RESULT`](super::TASK_RESULT) becomes a task with its status and outcome.
+    /// Notifications, requests and errors are not changed.
     pub fn read_reply(&self, message: &str) -> String {
         self.read_ratified(message)
             .unwrap_or_else(|| message.to_owned())
