@@ -1,4 +1,5 @@
-//! The sealing floor: the minimal server for a dialogue with sealed tokens, as the baseline of the benchmark.
+//! The floor: the minimal server for a dialogue with sealed tokens, as the baseline of the
+//! benchmark.
 //!
 //! Each request costs one parse, one AES-256-GCM seal or open and one fixed reply, on plain hyper. There are no checks of
 //! headers, arguments, capabilities or expiry. Refrain's cost above the floor is the cost of its checks and its replay.

@@ -1,7 +1,7 @@
 //! The cost of the gateway: the same calls of one server directly, through the gateway, and through other proxies.
 //!
-//! One connection makes calls one after the other. Slices of all targets alternate. The CPU time of a proxy includes that
-//! of the processes it started, so that a server over stdio is counted with each of its proxies.
+//! One connection makes calls one after the other. Slices of all targets alternate. The CPU time
+//! "proxy + server" includes the processes that the proxy started, such as its server over stdio.
 
 use crate::error::{Error, failed};
 use crate::server::{cpu_seconds, resident_kib};
@@ -46,7 +46,7 @@ pub(crate) struct GatewayBenchOptions {
     /// A tool of the server that asks, to measure the memory of calls that wait.
     #[arg(long, value_name = "TOOL")]
     asks: Option<String>,
-    /// The number of calls that wait, and of processes of a stdio server that are kept for them.
+    /// The number of waiting calls, and of processes of a stdio server, whose memory is measured.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     parked: usize,
     /// Instead of all other measurements: compares calls while no call waits with calls while COUNT calls of the tool
@@ -334,6 +334,7 @@ fn rows(targets: &mut [Target]) -> Vec<Vec<String>> {
         let (median, high) = (percentile(0.5), percentile(0.99));
         let proxy_cpu = target.proxy.and(each(target.cpu.0));
         let all = each(target.cpu.1);
+        // Without the process id of the server, its CPU time is unknown.
         let first = *first.get_or_insert((median, high, target.server.and(all)));
         let ratio = |value: Option<f64>, base: Option<f64>| Some(value? / base?);
         rows.push(vec![

@@ -58,7 +58,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the sealing floor: raw hyper, one parse, one seal or open, a fixed reply.
+    /// Serve the floor: raw hyper, one parse, one seal or open, a fixed reply.
+    // The alias lets `--refrain` name this program.
     #[command(alias = "serve")]
     Floor {
         /// The address to listen on.
@@ -73,7 +74,7 @@ enum Command {
     Capacity(capacity::CapacityOptions),
     /// Make the same calls of a server directly and through the gateway, and print the times.
     Gateway(gateway::GatewayBenchOptions),
-    /// Run the idle instance of the measurement of waiting tasks.
+    /// Run the idle instance that `tasks` measures.
     #[command(hide = true)]
     Instance(tasks::InstanceOptions),
 }

@@ -37,7 +37,7 @@ pub(crate) struct ServerProcess {
 }
 
 impl Program {
-    /// The sealing floor: a command of this program.
+    /// The floor: a command of this program.
     pub(crate) fn floor() -> Result<Self, Error> {
         Ok(Self {
             name: "floor",

@@ -113,7 +113,7 @@ pub(crate) fn check(options: &CheckOptions) -> Result<String, CheckError> {
         0 => write!(report, "{total:>7}  messages, all valid"),
         _ => write!(
             report,
-            "{total:>7}  messages, {unchecked} not checked because their schema was not given; all others valid"
+            "{total:>7}  messages, {unchecked} not checked for lack of a schema; all others valid"
         ),
     };
     Ok(report)

@@ -262,9 +262,10 @@ impl Cx {
 
     /// Runs `work` and journals its value: later rounds read the value and drop `work` unpolled.
     ///
-    /// The work runs **at least once**. It runs again if a response with its token is lost, or, in a task, if the
-    /// worker crashes before the value is written. Use [`step_with_key`](Cx::step_with_key) if the work has effects
-    /// elsewhere, and [`once`](Cx::once) if it must never run twice.
+    /// The work runs **at least once**. It runs again if the response whose token contains the
+    /// value is lost, or, in a task, if the worker crashes before the value is written. Use
+    /// [`step_with_key`](Cx::step_with_key) if the work has effects elsewhere, and
+    /// [`once`](Cx::once) if it must never run twice.
     ///
     /// The handler always receives the value decoded from the journal's JSON. An error is journaled as well, so failed
     /// work is not repeated. In a task, [`Error::retry`](crate::Error::retry) is not journaled: the task retries the step.
@@ -349,7 +350,9 @@ impl Cx {
         let log = env.replay_log.clone();
         let retention = Retention::for_flow(env.source.unix_seconds(), shared.lock().deadline);
         let account = self.account();
-        // Every later token contains the outcome. A task may crash before its journal is written.
+        // In an unrepeatable round without tasks, all later tokens contain the outcome. Otherwise
+        // another request can run the round, or the worker of the task can crash before the journal
+        // is written.
         let needs_outcome = shared.is_repeatable || env.can_detach;
         StepFuture::new(self, OperationKind::Once, name.into(), |key| {
             let key = LogKey::once(shared.flow, &key.unique_name());
@@ -412,8 +415,9 @@ impl Cx {
 
     /// Turns the call into a task: the client receives the task id, and the handler continues.
     ///
-    /// The journal moves to the server's store, and any instance can continue the task. If the client does not support
-    /// tasks or the server has no store, this does nothing.
+    /// The journal moves to the server's store, and any instance can continue the task. This does
+    /// nothing if the client does not support tasks or the server has no store. A live tool, and a
+    /// tool for clients of a draft, must be registered with `#[tool(detaches)]` or `.detaches()`.
     ///
     /// ```
     /// # use refrain::prelude::*;

@@ -208,8 +208,9 @@ impl Error {
     /// before the call has effects: the response asks the caller to repeat its request, which then runs again.
     ///
     /// The response is HTTP 503 with `Retry-After`, and JSON-RPC error -32603 with the message, as if a limit of the server was
-    /// reached. It is not recorded as the call's reply. The JSON-RPC error alone is the response on stdio, in a stream that
-    /// has begun, and in a later round of a live call, which has ended. A task fails with it.
+    /// reached. It is not recorded as the call's reply. On stdio, in a stream that has begun, and
+    /// in a later round of a live call (which then has ended), the JSON-RPC error alone is the
+    /// response. A task fails with it.
     ///
     /// In [`Cx::once`](crate::Cx::once) it is an ordinary error, since such work does not run again.
     ///

@@ -1,7 +1,7 @@
 //! The journal of a flow, and its binary form in a token.
 //!
 //! The key of an entry consists of scope, kind and name, and an ordinal that counts the uses of that name. Entries are in
-//! the order in which they were delivered to the handler.
+//! the order in which they are delivered to the handler, in every run.
 
 use crate::AskError;
 use refrain_wire::{Action, AskKind, ElicitAnswer, Traceparent};

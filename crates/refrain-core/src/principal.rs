@@ -54,7 +54,7 @@ impl Principal {
         }
     }
 
-    /// Returns the address that an [`account`](Self::account) was made of.
+    /// Returns the address from which [`account`](Self::account) made this account.
     pub fn account_address(&self) -> Option<IpAddr> {
         self.id()?.strip_prefix(ADDRESS_PREFIX)?.parse().ok()
     }

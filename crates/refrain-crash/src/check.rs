@@ -37,7 +37,7 @@ pub(crate) struct Evidence {
 pub(crate) struct RetryCauses {
     /// The previous worker was killed.
     pub(crate) killed: u64,
-    /// The previous worker was paused for longer than its lease.
+    /// The previous worker was stopped for longer than its lease.
     pub(crate) stopped: u64,
     /// The previous worker lost its lease while the database was down.
     pub(crate) restarted: u64,
@@ -101,7 +101,7 @@ struct Checker<'a> {
     evidence: &'a Evidence,
     history: &'a History,
     findings: Findings,
-    /// Late attempts and their faults, by id.
+    /// Attempts that came too late, with their faults, by id.
     late: BTreeMap<i64, (&'a AttemptRow, String)>,
 }
 
@@ -166,7 +166,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Leases changed hands only after expiry or release, and every write had a lease.
+    /// Leases were taken over only after expiry or release, and every write had a lease.
     fn check_leases(&mut self) {
         let history = self.history;
         // For small clock adjustments.

@@ -37,7 +37,8 @@ pub(crate) enum PlanPart {
     SleepBeside(u32, u8),
 }
 
-/// A step of a task. Its text is the step's value, which identifies it in a journal.
+/// A step of a task. Its text is the step's value, which identifies it in a journal. The message of
+/// an ask has the same form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Effect {
     pub(crate) number: u32,

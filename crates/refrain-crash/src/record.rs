@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A line of a record. Times come from [`micros`]; a journal is listed as the effects whose values it contains.
+/// A line of a record. `started` and `finished` are the times before and after the operation, from
+/// [`micros`]. A journal is listed as the effects whose values it contains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RecordEvent {

@@ -69,7 +69,7 @@ pub(crate) struct WorkerOptions {
     ttl: Option<u64>,
 }
 
-/// The state that the tool's handlers share.
+/// The state that the handlers of all tools share.
 struct ToolState {
     ledger: EffectLedger,
     record: Arc<RecordFile>,

@@ -33,7 +33,7 @@ pub(crate) fn expand(input: TokenStream) -> TokenStream {
     }
 }
 
-/// Implements a trait. `signature` ends with that of the function with this body.
+/// Implements a trait with one function. `signature` is its head, after the constants of the trait.
 fn implement(
     trait_name: &TokenStream,
     ident: &Ident,

@@ -182,8 +182,8 @@ impl HandlerFn {
             body,
         } = self;
         let ident = &sig.ident;
-        // The function has the spans of the author's code: rustc does not report dead code with spans of a macro, and its report
-        // tells the author of a handler that is not registered.
+        // The function has the spans of the author's code, so that rustc reports a handler that is
+        // never registered as dead code. It does not report dead code with the spans of a macro.
         let fn_token = &sig.fn_token;
         let builder = Ident::new(builder, ident.span());
         let output = quote_spanned!(ident.span()=> () -> ::refrain::server::#builder);

@@ -83,7 +83,7 @@ const CHECKS: &[Check<Subject>] = checks![
     quotas::failure_of_task_over_its_quota_is_stored,
     quotas::bytes_of_answers_are_limited,
     quotas::bytes_of_all_owners_are_limited,
-    quotas::ended_task_keeps_only_its_result,
+    quotas::completed_or_cancelled_task_frees_its_bytes,
     quotas::deleted_data_does_not_count,
     quotas::concurrent_creations_exceed_the_quota_by_at_most_one_each,
     claims::claim_is_limited,

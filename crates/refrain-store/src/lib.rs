@@ -45,5 +45,5 @@ pub use task::{
     Next, StoredStatus, StoredTask, SweepCounts, TaskId, TaskRow,
 };
 
-/// The capacity of the channel of hints. When it is full, the oldest are dropped.
+/// The capacity of a channel of hints. When it is full, hints are lost.
 const HINT_CAPACITY: usize = 1024;

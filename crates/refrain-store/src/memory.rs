@@ -120,6 +120,7 @@ impl MemoryState {
     }
 
     fn claim(&mut self, claim: Claim<'_>, now: SystemTime) -> Vec<ClaimedTask> {
+        // The update makes an overdue task ready.
         for id in self.queue.overdue(now) {
             self.update(&id, now, |_| ());
         }

@@ -1,7 +1,7 @@
 //! A store in a SQLite file.
 //!
-//! One connection writes, all queued writes in one transaction; others read concurrently (WAL). A confirmed write is on disk
-//! (`synchronous=FULL`).
+//! One connection writes, several queued writes in one transaction; others read concurrently (WAL).
+//! A confirmed write is on disk (`synchronous=FULL`).
 
 mod outbox;
 mod tasks;

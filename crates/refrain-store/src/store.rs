@@ -147,7 +147,8 @@ pub trait TaskStore: Send + Sync + 'static {
     /// Deletes expired records and tokens, and expired tasks that ended more than `keep` ago; at most `most` of each.
     fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts>;
 
-    /// Claims due deliveries to an endpoint, the one that has been due longest first. They are due again after the lease.
+    /// Claims due deliveries to an endpoint. Accounts take turns; within a turn, the delivery that
+    /// has been due longest comes first. A claimed delivery is due again after the lease.
     fn claim_deliveries<'a>(
         &'a self,
         endpoint: &'a str,
@@ -162,9 +163,10 @@ pub trait TaskStore: Send + Sync + 'static {
         retry: Option<Duration>,
     ) -> StoreFuture<'a, ()>;
 
-    /// Deletes deliveries of tasks that ended more than `age` ago and, if more than `rows` remain, the oldest ones; at most
-    /// `most` in total. Deliveries that ended at the same time may be deleted together. Returns the number of deleted
-    /// deliveries.
+    /// Deletes deliveries of tasks that ended more than `age` ago and, if there are more than
+    /// `rows`, the oldest ones of the accounts with the most rows; at most `most` in total.
+    /// Deliveries that ended at the same time may be deleted together. Returns the number of
+    /// deleted deliveries.
     fn trim_outbox(&self, age: Duration, rows: usize, most: usize) -> StoreFuture<'_, u64>;
 
     /// Lists tasks of all owners. For operators.

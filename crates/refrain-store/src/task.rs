@@ -293,7 +293,8 @@ pub enum Next {
     /// The worker continues to run it.
     #[default]
     Keep,
-    /// It is due after an answer or after this time. The attempt does not count.
+    /// It is due after an answer, or after this time (`None`: when it expires). The attempt does
+    /// not count.
     Suspend(Option<Duration>),
     /// It is due at once. The attempt does not count.
     HandOn,
@@ -341,7 +342,8 @@ pub struct Hint {
 pub struct Delivery {
     /// The name of the endpoint.
     pub endpoint: String,
-    /// The id of the event, for every attempt and every endpoint. A requeued task that ends again has a new event.
+    /// The id of the event, the same in every attempt and for every endpoint. A requeued task that
+    /// ends again has a new event.
     pub id: String,
     /// The task.
     pub task: TaskId,

@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
-/// The environment variable with the URL of a server.
+/// The environment variable with the URL of a server. Below, "the variable" means this one.
 const VARIABLE: &str = "REFRAIN_TEST_POSTGRES";
 
 /// Why the Postgres server for tests cannot be used.
@@ -40,7 +40,7 @@ pub enum TestPostgresError {
     )]
     NotInstalled,
     /// Postgres refuses to run as root.
-    #[error("Postgres cannot run as root, and there is no user `postgres`")]
+    #[error("Postgres cannot run as root, and there is no user `postgres` or `nobody`")]
     NoUser,
     /// An operation of the operating system failed.
     #[error("could not {action}: {source}")]
@@ -149,7 +149,7 @@ impl TestPostgres {
         url.replace(&format!(":{one}/"), &format!(":{one},127.0.0.1:{other}/"))
     }
 
-    /// Kills the server with SIGKILL, promotes the standby, and returns its port.
+    /// Kills the server with SIGKILL, promotes the standby, and returns the standby's port.
     pub fn fail_over(&self) -> Result<u16, TestPostgresError> {
         let standby = self.standby.as_ref().ok_or(TestPostgresError::NotOwned)?;
         self.owned()?.lock().kill()?;

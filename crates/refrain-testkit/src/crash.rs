@@ -29,7 +29,8 @@ impl CrashReport {
             );
             call.faults.crash = Some(CrashPoint { round, operation });
             let outcome = call.run_once(crashed.len() + 1).await;
-            // A round may have fewer operations, and a call fewer rounds.
+            // The round may have fewer operations than the crash point needs, and the call fewer
+            // rounds.
             let reached = outcome.crash().is_some();
             let rounds = outcome.rounds().len();
             if reached {

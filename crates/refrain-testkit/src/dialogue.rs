@@ -161,6 +161,7 @@ impl<'f> Dialogue<'f> {
         let before = self.turn;
         if let Some(point) = self.faults.crash.filter(|point| point.round == round) {
             let (mut report, reply) = self.send(point.operation).await;
+            // The round ended before the crash point.
             if point.operation.is_some() && reply.is_some() {
                 report.deliveries = 1;
                 return (report, reply);

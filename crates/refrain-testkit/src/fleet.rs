@@ -15,9 +15,9 @@ type Build = Box<dyn Fn() -> ServerBuilder + Send + Sync>;
 
 /// A fleet of servers in one process: every request is served by a new instance, which is dropped afterwards.
 ///
-/// The instances share keys, a [`Clock`], and a store in memory. If the closure sets
-/// a store or a replay log, they use that one. They also share the values that the closure gives to each of them, as in
-/// `.state(tracker.clone())`.
+/// The instances share keys, a [`Clock`], and a store in memory. If the closure sets a store or a
+/// replay log, they use that one. They also share the values that the closure gives to each of
+/// them, as in `.state(tracker.clone())`.
 ///
 /// ```
 /// use refrain::prelude::*;

@@ -6,7 +6,7 @@
 //! | [`http`], [`request`], [`reply`] | a raw HTTP client, requests and the parts of replies |
 //! | [`instance`], [`stdio`] | a server in this process, on a port or on a pipe |
 //! | [`process`], [`tools`] | programs under test, and programs that `scripts/tools` installs |
-//! | [`programs`], [`mcpdo`] | servers and clients that are written with other SDKs, and the Inspector's command line |
+//! | [`programs`], [`mcpdo`] | servers and clients in other SDKs, and the command line of the MCP Inspector |
 //! | [`legacy`] | a client of the legacy revisions |
 //! | [`fake_server`], `http_server` | an MCP server whose responses a test chooses, and its HTTP server |
 //! | [`issuer`], [`oauth`] | access tokens, key sets and an authorization server |

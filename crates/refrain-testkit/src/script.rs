@@ -202,7 +202,7 @@ impl Script {
         self.give(key, ScriptedAnswer::consent())
     }
 
-    /// Answers the sampling with this key.
+    /// Answers the sampling request with this key.
     pub fn sample(self, key: impl Into<String>, text: impl Into<String>) -> Self {
         self.give(key, ScriptedAnswer::sample(text))
     }

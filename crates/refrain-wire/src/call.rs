@@ -190,7 +190,8 @@ pub struct ResultBody {
     meta: Option<String>,
     /// Whether a tool reported failure.
     is_error: bool,
-    /// A copy of a tool's structured content, which is also in `members`. Absent in foreign results.
+    /// A copy of a tool's structured content, which is also in `members`. Absent in results of
+    /// another server.
     structured: Option<Box<Value>>,
 }
 

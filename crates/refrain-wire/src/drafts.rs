@@ -40,11 +40,11 @@ use crate::legacy::{Initialize, Revision, decode_initialize_in};
 /// A draft whose messages can be translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Draft {
-    /// The initial sketch: one more round, without state.
+    /// The initial sketch. It has no state and no tasks; Refrain adds an optional state.
     Sketch,
-    /// The first draft of the proposal.
+    /// The first draft of the SEP "Multi Round-Trip Requests".
     First,
-    /// The second draft of the proposal.
+    /// The second draft of that SEP.
     Second,
 }
 

@@ -31,11 +31,11 @@ pub enum Message<'a> {
         /// The raw `params` object.
         params: Option<&'a RawValue>,
     },
-    /// A response to our own request.
+    /// A response to a request that the server sent.
     Response(Response<'a>),
 }
 
-/// A response to our own request.
+/// A response to a request that the server sent.
 #[derive(Debug, Clone)]
 pub struct Response<'a> {
     /// The id of the request.

@@ -158,7 +158,7 @@ impl Cache {
     }
 }
 
-/// Milliseconds, at most 2^53, which every JSON reader represents exactly.
+/// Milliseconds, at most 2^53: a double represents integers up to this size exactly.
 fn millis(time: Duration) -> u64 {
     const EXACT: u64 = 1 << 53;
     u64::try_from(time.as_millis()).map_or(EXACT, |millis| millis.min(EXACT))

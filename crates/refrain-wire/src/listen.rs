@@ -138,7 +138,8 @@ pub fn write_task_change(out: &mut Vec<u8>, id: Id<'_>, detailed: &ResultBody) {
 
 /// Writes the notification that the server closes the stream. Must follow the response.
 ///
-/// The protocol requires both but not their order. Clients stop at the first one and treat this one as an error.
+/// The protocol requires both but not their order. Clients stop at the first of the two, and treat
+/// this one as an error.
 pub fn write_listen_cancelled(out: &mut Vec<u8>, id: Id<'_>, reason: &str) {
     notify(out, id, "notifications/cancelled", |out| {
         out.extend_from_slice(b",\"requestId\":");

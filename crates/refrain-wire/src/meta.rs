@@ -28,7 +28,7 @@ pub const LOG_LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
 pub const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 /// The `_meta` key of the id of a notification's subscription.
 pub const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
-/// The `_meta` key of the idempotency key of a call's first request.
+/// The `_meta` key of the call id, in a call's first request.
 pub const CALL_ID_KEY: &str = "refrain/callId";
 /// The `_meta` key of the requested lifetime of a task, in milliseconds.
 pub const TASK_TTL_KEY: &str = "refrain/taskTtl";
@@ -54,7 +54,7 @@ pub struct Meta<'a> {
     pub log_level: Option<LogLevel>,
     /// The token of progress notifications: a raw string or integer.
     pub progress_token: Option<&'a RawValue>,
-    /// The idempotency key of the call's first request.
+    /// The call id, in a call's first request.
     pub call_id: Option<Cow<'a, str>>,
     /// The requested lifetime if the call becomes a task.
     pub task_ttl: Option<Duration>,

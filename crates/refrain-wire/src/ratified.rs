@@ -56,7 +56,7 @@ pub fn decode_call<'a>(kind: CallKind, params: Option<&'a RawValue>) -> Result<C
     call.ok_or_else(|| RpcError::internal("Internal error"))
 }
 
-/// Reads the `_meta` from the params of any other method.
+/// Reads only the `_meta` from the params of a method.
 pub fn decode_meta<'a>(params: Option<&'a RawValue>) -> Result<Meta<'a>, RpcError> {
     Ok(Reader::params(params, "_meta")?.meta()?)
 }

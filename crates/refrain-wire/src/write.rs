@@ -3,12 +3,13 @@
 use serde::Serialize;
 use serde_json::Number;
 
-/// The largest integer that every JSON reader represents exactly.
+/// The largest integer that JSON readers with doubles do not confuse with another integer.
 pub(crate) const MAX_INTEGER: u64 = (1 << 53) - 1;
 /// Integers up to this size are exact in a double.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Appends a value as JSON, or `null` if a foreign `Serialize` fails (such as a map whose keys are not strings).
+/// Appends a value as JSON, or `null` if it cannot be serialized (such as a map whose keys are not
+/// strings).
 pub(crate) fn json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     let start = out.len();
     if serde_json::to_writer(&mut *out, value).is_err() {

@@ -108,8 +108,8 @@
 //!
 //! # Rules for a handler
 //!
-//! Every round runs the code between two operations of `cx` again, so this code must have no side effects: put these into
-//! steps. Concurrent asks and steps need different names.
+//! Every round runs the code between two operations of `cx` again. So put side effects into steps.
+//! Concurrent asks and steps need different names.
 //!
 //! Concurrent asks are sent in one round:
 //!
@@ -143,9 +143,10 @@
 //!
 //! # Tasks
 //!
-//! A long call can become a task, whose journal is in a [`store`] instead of a token. Any instance continues it, also
-//! after a crash. A call becomes a task when its handler calls [`Cx::detach`], after
-//! [`Tool::task_after`](server::Tool::task_after), or at once with [`Tool::task`](server::Tool::task).
+//! A long call can become a task, whose journal is in a [`store`] instead of a token. Any instance
+//! can continue it, also after a crash. A call becomes a task when its handler calls
+//! [`Cx::detach`], after [`Tool::task_after`](server::Tool::task_after), or at once with
+//! [`Tool::task`](server::Tool::task).
 //!
 //! ```
 //! # use refrain::prelude::*;

@@ -66,7 +66,8 @@ pub(super) async fn connect_account(
     let visit = format!("{:016x}", cx.random());
     let url = format!("https://example.com/connect/{service}?visit={visit}");
     let message = format!("Please connect your {service} account");
-    // Agreeing to open the page is not a connection yet: the service reports it at the second check.
+    // Agreeing to open the page is not a connection yet: the service reports a connection at the
+    // second check.
     cx.elicit_url("connect", message, url, || {
         ledger.is_visit_completed(&visit)
     })

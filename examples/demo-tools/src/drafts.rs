@@ -1,4 +1,4 @@
-//! The server of a draft, whose versions of some tools differ.
+//! The server for clients of a draft, with the draft's versions of `echo` and `get_weather`.
 
 use super::asks::login_and_capital;
 use super::proposals::{self, Echo, GetWeather, echo_text, weather};
@@ -10,13 +10,13 @@ use refrain::server::{Draft, ServerBuilder};
 /// The server with all tools, as this draft has them.
 pub fn server(draft: Draft, ledger: Ledger, accounts: u8) -> ServerBuilder {
     let (echo, get_weather) = match draft {
-        Draft::Sketch => (proposals::echo(), sketch()),
+        Draft::Sketch => (proposals::echo(), get_weather_of_sketch()),
         Draft::First => (
-            first().poll_interval(POLL_INTERVAL),
+            echo_of_first_draft().poll_interval(POLL_INTERVAL),
             proposals::get_weather(),
         ),
         Draft::Second => (
-            second().poll_interval(POLL_INTERVAL),
+            echo_of_second_draft().poll_interval(POLL_INTERVAL),
             proposals::get_weather(),
         ),
     };
@@ -25,20 +25,20 @@ pub fn server(draft: Draft, ledger: Ledger, accounts: u8) -> ServerBuilder {
 
 /// Returns the weather, after asking for a GitHub username and for a model's answer.
 #[tool(name = "get_weather")]
-async fn sketch(cx: Cx, args: GetWeather) -> Result<String> {
+async fn get_weather_of_sketch(cx: Cx, args: GetWeather) -> Result<String> {
     login_and_capital(&cx).await?;
     Ok(weather(&args.location))
 }
 
 /// Echoes a text; asks for it if missing. Runs as a task if the client requests one.
 #[tool(name = "echo", detaches)]
-async fn first(cx: Cx, args: Echo) -> Result<String> {
+async fn echo_of_first_draft(cx: Cx, args: Echo) -> Result<String> {
     echo(&cx, args, "get/result").await
 }
 
 /// Echoes a text; asks for it if missing. Runs as a task if the client requests one.
 #[tool(name = "echo", detaches)]
-async fn second(cx: Cx, args: Echo) -> Result<String> {
+async fn echo_of_second_draft(cx: Cx, args: Echo) -> Result<String> {
     echo(&cx, args, "tasks/result").await
 }
 

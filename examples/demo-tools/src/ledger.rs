@@ -53,6 +53,7 @@ impl Ledger {
     pub(crate) async fn is_visit_completed(&self, visit: &str) -> Result<bool> {
         self.record(&format!("look {visit}"))?;
         let mut checks = self.checks.lock();
+        // Limits the memory. Earlier visits need two more checks then.
         if checks.len() >= 10_000 {
             checks.clear();
         }

@@ -1,4 +1,5 @@
-//! The example tools of the proposals, with their messages, schemas and result texts.
+//! The example tools of the proposals that became MCP 2026-07-28, with their messages, schemas and
+//! result texts.
 
 use refrain::prelude::*;
 use serde_json::{Map, Value};

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 /// The poll interval of the echo in the proposals that became MCP 2026-07-28.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The lifetime of that echo.
+/// The lifetime of `echo_task`.
 const ECHO_TTL: Duration = Duration::from_secs(60);
-/// The parts of a virtual machine's disk.
+/// The number of parts of a virtual machine's disk.
 const PARTS: u32 = 5;
 
 /// A slow effect that must happen once: records its attempt and its completion under one key.

@@ -73,11 +73,11 @@ mod tests {
     use std::sync::Arc;
 
     /// Runs a task over HTTP in which everyone approves, except one.
-    async fn deploy_refused_by(refuses: &'static str) -> String {
+    async fn deploy_refused_by(refuser: &'static str) -> String {
         let store = Arc::new(MemoryStore::default());
         let instance = net::start(server().store(store)).await;
         let client = Client::builder().on_form(move |ask| async move {
-            let approve = ask.key != refuses;
+            let approve = ask.key != refuser;
             Ok(AskAnswer::accept(json!({"approve": approve}))?)
         });
         let client = client.connect(&instance.url()).await.expect("a server");

@@ -189,6 +189,7 @@ impl HintCounts {
 async fn listen(mut hints: Receiver<Hint>, hint_counts: Arc<HintCounts>) {
     loop {
         match hints.recv().await {
+            // Clients wait for changes by the worker.
             Ok(hint) if hint.own => hint_counts.of(&hint.task).send_modify(|times| *times += 1),
             // Clients send `tasks/get` after lost hints.
             Ok(_) | Err(RecvError::Lagged(_)) => {}

@@ -210,6 +210,7 @@ mod tests {
                 complete(&database, &id, &content).await.unwrap();
             }
             assert_eq!(database.claim(LEASE, BATCH).await.unwrap(), [""; 0]);
+            // A transaction that only notifies is not counted.
             if let Database::Postgres(pool) = &database {
                 sqlx::query("NOTIFY refrain").execute(pool).await.unwrap();
             }

@@ -3,7 +3,7 @@
 use refrain_client::wire::{Content, Form, Role, SamplingAnswer};
 use serde_json::{Map, Value};
 
-/// The content of a form, with a value for each field that is no list.
+/// The content of a form, with a value for each field that is not a list.
 pub(super) fn fill_in(form: &Form) -> Map<String, Value> {
     let schema = serde_json::from_str(form.json().get()).unwrap_or_default();
     example_object(&schema)

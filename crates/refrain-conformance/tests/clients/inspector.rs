@@ -1,4 +1,5 @@
-//! The Inspector's command line (@modelcontextprotocol/inspector 2.12.0), with one process for each command.
+//! The command line of the MCP Inspector (@modelcontextprotocol/inspector 2.12.0), one process for
+//! each command.
 
 mod calls;
 mod extras;

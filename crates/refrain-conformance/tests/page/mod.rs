@@ -27,7 +27,8 @@ const REASONS: [(&str, Proof); 6] = [
     ("in writing: ", Proof::Shape),
     ("not met: ", Proof::NotMet),
 ];
-/// What a reference has in place of a file if it names a scenario of the suite, for servers and for clients.
+/// In a reference, this replaces the file if the test is a scenario of the suite, for servers and
+/// for clients.
 pub(crate) const SCENARIO: &str = "conformance";
 pub(crate) const CLIENT_SCENARIO: &str = "conformance client";
 

@@ -138,7 +138,8 @@ pub struct AskFuture<'a, T> {
     question: Question,
     fingerprint: u64,
     decode: Decode<T>,
-    /// Whether to ignore answers to other schemas, since one of them passed the schema check but did not decode.
+    /// Whether to ignore answers to other schemas. Set after such an answer passed the schema check
+    /// but did not decode.
     exact_schema: bool,
     /// Whether this poll opened the ask.
     just_opened: bool,
@@ -297,6 +298,7 @@ impl<T> Future for AskFuture<'_, T> {
                 }
             };
             let mut state = shared.lock();
+            // The round has ended meanwhile: the next `enter` fails.
             if state.ended {
                 continue;
             }

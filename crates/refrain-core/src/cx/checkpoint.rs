@@ -59,6 +59,7 @@ impl Future for CheckpointFuture<'_> {
                 _ => Poll::Pending,
             };
         }
+        // The first poll took the state, saved it and yielded.
         let Some(json) = this.json.take() else {
             return Poll::Ready(Ok(()));
         };

@@ -28,7 +28,7 @@ impl Cx {
     /// let count = downloads.entry(cx.account()).or_default();
     /// *count += 1;
     /// if *count > 100 {
-    ///     return Err(Error::msg("at most 100 downloads a day"));
+    ///     return Err(Error::msg("at most 100 downloads"));
     /// }
     /// # Ok(())
     /// # }
@@ -151,7 +151,7 @@ impl Cx {
     }
 
     /// Returns the members of the request's `_meta` that neither the protocol nor Refrain reserves, so that a proxy can
-    /// forward them. In a task or a live call they are those of the request that started it.
+    /// forward them. A task or a live call keeps the members of its first request.
     ///
     /// Left out are `progressToken`, the trace context, and keys with the prefix `refrain` or a prefix of the protocol, such
     /// as `io.modelcontextprotocol`.

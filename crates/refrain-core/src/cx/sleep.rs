@@ -10,8 +10,9 @@ use std::time::Duration;
 
 /// The future of a sleep, whose end was fixed when it was created.
 ///
-/// It belongs to its call: if a spawned task is asleep when the call ends, the task is unwound without a panic message.
-/// In the handler of another call it ends at once.
+/// It belongs to its call: if a spawned task is asleep when the call ends, the task is unwound
+/// without a panic message. After the end of its call, the sleep ends at once in the handler of
+/// another call.
 #[must_use = "a sleep does nothing until it is awaited"]
 pub struct SleepFuture<'a> {
     slot: SlotGuard<'a>,

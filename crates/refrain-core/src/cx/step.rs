@@ -103,7 +103,8 @@ where
             StepAction::Deliver(outcome) => {
                 slot.close();
                 this.work.set(None);
-                // The signal holds the handler's waker, which would look like a pending foreign future.
+                // The signal holds the handler's waker, which the driver would count as that of a
+                // foreign future.
                 *this.signal = None;
                 shared.wake_driver();
                 Poll::Ready(decode_outcome(&this.key.name, &outcome))
@@ -139,6 +140,7 @@ fn begin(
         Some(Phase::Running(_)) => return StepAction::Run,
         phase => matches!(phase, Some(Phase::Cleared)),
     };
+    // An abandoned step has begun, and continues when it is polled again.
     let begun = signal.is_some();
     let unwritten = !cleared && state.has_unwritten_progress();
     if !begun && (!state.replay_complete || unwritten || state.should_hand_on(&shared.env)) {
@@ -257,8 +259,8 @@ pub(super) struct OnceRecord {
     pub(super) key: LogKey,
     pub(super) account: Principal,
     pub(super) retention: Retention,
-    /// Otherwise only the start is recorded: if the step is dropped before its outcome is journaled, the work counts as
-    /// interrupted.
+    /// Whether to record the outcome too. If not, the work counts as interrupted when the step is
+    /// dropped before its outcome is journaled.
     pub(super) needs_outcome: bool,
 }
 
@@ -310,7 +312,7 @@ where
             return decode_outcome(key.name(), &outcome);
         }
     }
-    // A task must not retry work that was started.
+    // Neither a task nor a client may repeat work that was started.
     let outcome = to_outcome(
         work.await
             .map_err(|error| error.into_error().without_retry()),

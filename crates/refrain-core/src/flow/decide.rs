@@ -18,8 +18,10 @@ const MAX_PASSES: u32 = 256;
 /// Counts how often spawned tasks were allowed to run.
 #[derive(Default)]
 pub(super) struct SettleCounter {
+    /// Passes since the last progress.
     idle_passes: u32,
     passes: u32,
+    /// The value of [`FlowState::progress_count`] at the last pass.
     progress_count: u64,
 }
 

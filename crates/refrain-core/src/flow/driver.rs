@@ -60,7 +60,9 @@ const MAX_POLLS: u32 = 32;
 /// One run of a handler, from the top. It is one round of a flow; of a flow in memory, all rounds.
 pub struct Flow {
     pub(super) shared: Arc<Shared>,
+    /// Records and forwards the wakes of the handler.
     waker: Arc<FlowWaker>,
+    /// The same waker as a [`Waker`], with which the handler is polled.
     handler_waker: Waker,
     handler: Option<HandlerFuture>,
     /// Whether the handler must be polled even if it was not woken.
@@ -163,6 +165,7 @@ impl Flow {
                         return Poll::Ready(Event::Write(self.write(AfterWrite::Continue).into()));
                     }
                 }
+                // A checkpoint lets other tasks of the thread run.
                 if yielding {
                     break;
                 }
@@ -182,6 +185,7 @@ impl Flow {
                 Decision::End(event) => return Poll::Ready(self.end_with(event)),
             }
         }
+        // The flow continues after other tasks of the thread.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

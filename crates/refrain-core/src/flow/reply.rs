@@ -75,6 +75,7 @@ pub enum Outcome {
 /// ```
 #[derive(Debug, Default)]
 pub struct Incomplete {
+    /// The key, the ask, and the fingerprint of its form or 0.
     pub(crate) asks: Vec<(Cow<'static, str>, Ask, u64)>,
     pub(crate) state: Option<Box<str>>,
 }
@@ -150,7 +151,8 @@ pub struct StatusMessage {
     pub is_progress: bool,
 }
 
-/// The progress of a task, to be written to its store in one transaction.
+/// The progress of a task, to be written to its store in one transaction; of a flow in memory, its
+/// changed asks.
 #[derive(Debug)]
 #[must_use = "write it to the store, then call Flow::confirm_write"]
 pub struct PendingWrite {
@@ -168,7 +170,7 @@ pub struct PendingWrite {
     pub then: AfterWrite,
 }
 
-/// How a task continues after a write.
+/// How a task, or a flow in memory, continues after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterWrite {
     /// The handler has more to do: call [`Flow::confirm_write`](crate::Flow::confirm_write) and poll again.
@@ -180,7 +182,7 @@ pub enum AfterWrite {
         /// Whether the handler may also await a future that is no operation of `cx`, such as a timer or a channel.
         may_progress: bool,
     },
-    /// The flow is handed on to another instance and has ended here.
+    /// The flow has ended here and must be resumed at once, on this instance or another one.
     HandOn,
 }
 

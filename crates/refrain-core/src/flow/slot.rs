@@ -32,7 +32,7 @@ pub(crate) enum Phase {
     Running(Arc<StepSignal>),
     /// Waits for the flow to be handed on.
     HandingOn,
-    /// A checkpoint of a task that waits to be written.
+    /// Waits until the checkpoint of a task is written.
     Saving,
     /// Waits to become a task.
     Detaching,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread::LocalKey;
 
 thread_local! {
-    /// The flow whose driver polls on this thread.
+    /// The address of the flow whose driver polls on this thread, or 0.
     static DRIVING: Cell<usize> = const { Cell::new(0) };
-    /// The flow whose step is polled on this thread.
+    /// The address of the flow whose step is polled on this thread, or 0.
     static IN_STEP: Cell<usize> = const { Cell::new(0) };
 }
 

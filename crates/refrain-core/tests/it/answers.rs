@@ -136,7 +136,7 @@ async fn declined_form_is_an_answer() {
         assert_eq!(round.error().as_ask().unwrap().name(), "n");
         let token = world.first(&ask).await.token();
         let round = world.present(&ask, &token, &answers).await;
-        // It stays a decline.
+        // A later answer to `n` changes nothing.
         let answers = json!({"n": num(1), "last": num(2)});
         let round = world.next(&ask, &round, &answers).await;
         assert_eq!(round.out(), format!("{outcome} Accepted(Num {{ v: 2 }})"));

@@ -57,7 +57,8 @@ fn check_spawned_asks_are_sent_in_one_round(runtime: &tokio::runtime::Runtime) {
         Ok(json!(all))
     });
     runtime.block_on(async {
-        // With other threads, batching is best effort: it must succeed, but not at the first attempt.
+        // With other threads the asks may need several rounds: one of 50 attempts must need only
+        // one.
         for attempt in 0.. {
             let first = world.first(&handler).await;
             let mut keys = first.keys();
@@ -84,7 +85,6 @@ fn spawned_asks_are_sent_in_one_round_on_one_thread() {
 
 #[test]
 fn spawned_asks_are_sent_in_one_round_on_many_threads() {
-    // The driver runs as one task among the others.
     check_spawned_asks_are_sent_in_one_round(&many_threads());
 }
 
@@ -279,7 +279,8 @@ async fn scopes_are_separate_namespaces() {
     });
     let first = world.first(&handler).await;
     assert_eq!(first.keys(), ["x", "left/x", "right/x", "y"]);
-    // Two stay unanswered. The key `x` is not free, since `left/x` has an answer that must not be confused with it.
+    // The asks `x` and `right/x` stay unanswered. The plain key `x` is not used again: the answer
+    // of `left/x`, an ask of the same name, must not be confused with it.
     let answers = json!({"left/x": num(2), "y": num(4)});
     let second = world.next(&handler, &first, &answers).await;
     assert_eq!(second.keys(), ["x#1", "right/x"]);

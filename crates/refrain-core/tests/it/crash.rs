@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The request of a call that fails, and how.
+/// The failure to inject into a call.
 #[derive(Clone, Copy, Debug)]
-enum Trouble {
+enum Failure {
     None,
     /// The instance crashes after this many polls of operations.
     Crash {
@@ -29,20 +29,20 @@ enum Trouble {
 async fn play(
     world: &World,
     handler: &impl Fn(Cx) -> HandlerFuture,
-    trouble: Trouble,
+    failure: Failure,
 ) -> (Value, usize, bool) {
     let (mut token, mut answers) = (None, json!({}));
-    let mut in_trouble = false;
+    let mut has_failed = false;
     for request in 0..50 {
-        match trouble {
-            Trouble::Crash { request: at, polls } if at == request => {
+        match failure {
+            Failure::Crash { request: at, polls } if at == request => {
                 let round = world
                     .request(handler, token.as_deref(), &answers, Some(polls))
                     .await;
-                in_trouble = matches!(round.end, RoundEnd::Crashed);
+                has_failed = matches!(round.end, RoundEnd::Crashed);
             }
-            Trouble::Lost { request: at } if at == request => {
-                in_trouble = true;
+            Failure::Lost { request: at } if at == request => {
+                has_failed = true;
                 world
                     .request(handler, token.as_deref(), &answers, None)
                     .await;
@@ -59,7 +59,7 @@ async fn play(
                 answers = answers_to(&asks, answer);
                 token = Some(next);
             }
-            _ => return (round.out(), request + 1, in_trouble),
+            _ => return (round.out(), request + 1, has_failed),
         }
     }
     panic!("the call does not end");
@@ -97,25 +97,25 @@ where
     let runtime = one_thread();
     let book = Book::default();
     let handler = make(book.clone());
-    let (expected, requests, _) = runtime.block_on(play(&world, &handler, Trouble::None));
+    let (expected, requests, _) = runtime.block_on(play(&world, &handler, Failure::None));
     let calm: BTreeSet<String> = book.lines().into_iter().collect();
     assert_eq!(calm.len(), book.lines().len(), "nothing ran twice");
 
     let mut crashes = 0;
     for request in 0..requests {
         for polls in 0.. {
-            let trouble = Trouble::Crash { request, polls };
-            let (out, _, crashed) = runtime.block_on(play(&world, &handler, trouble));
-            assert_eq!(out, expected, "{trouble:?}");
+            let failure = Failure::Crash { request, polls };
+            let (out, _, crashed) = runtime.block_on(play(&world, &handler, failure));
+            assert_eq!(out, expected, "{failure:?}");
             if !crashed {
                 break;
             }
             crashes += 1;
         }
-        let trouble = Trouble::Lost { request };
-        let (out, _, lost) = runtime.block_on(play(&world, &handler, trouble));
+        let failure = Failure::Lost { request };
+        let (out, _, lost) = runtime.block_on(play(&world, &handler, failure));
         assert!(lost);
-        assert_eq!(out, expected, "{trouble:?}");
+        assert_eq!(out, expected, "{failure:?}");
     }
     assert!(crashes > requests, "only {crashes} crashes");
 

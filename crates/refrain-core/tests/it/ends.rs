@@ -1,4 +1,4 @@
-//! Other ends of rounds: time limits, panics, notes, the explicit style.
+//! Time limits, panics, notes, time and random numbers, cancellation, and the explicit style.
 
 use crate::support::{
     self, Book, Num, Round, RoundEnd, World, assert_contains, handler, handler_with, num,
@@ -159,7 +159,7 @@ async fn notes_are_sent_once() {
         cx.progress(2.0, Some(4.0), "");
         cx.progress(2.0, None, "not more than before");
         cx.progress(1.5, None, "less");
-        cx.log(LogLevel::Debug, "too small a thing");
+        cx.log(LogLevel::Debug, "below the level");
         cx.log(LogLevel::Error, json!({"second": true}));
         cx.step("s", async { ok(1) }).await?;
         cx.elicit::<Num>("b", "?").await?;
@@ -179,7 +179,7 @@ async fn notes_are_sent_once() {
     assert_eq!(notes(&second), ["2 None", "Error {\"second\":true}"]);
     let last = world.next(&handler, &second, &json!({"b": num(1)})).await;
     assert_eq!(notes(&last), ["3 Some(\"nearly\")"]);
-    // A client that did not ask for notes gets none; others get the latest.
+    // A client that did not ask for notes gets none. Beyond the limit, the latest are kept.
     world.wants_progress = false;
     world.log_level = None;
     assert_eq!(notes(&world.first(&handler).await), [""; 0]);

@@ -99,7 +99,7 @@ async fn busy_instance_finishes_running_steps_and_asks() {
 }
 
 #[tokio::test]
-async fn handed_on_value_is_not_delivered_here() {
+async fn value_is_not_delivered_in_the_round_that_hands_on() {
     let (mut world, book) = (World::new(), Book::default());
     let busy = Arc::new(Switch::default());
     world.pressure = Some(busy.clone());
@@ -114,7 +114,7 @@ async fn handed_on_value_is_not_delivered_here() {
             book.write("saw quick");
             ok(())
         };
-        // Its wakes cause a poll of the other one as well.
+        // Its wakes cause polls of `quick` as well.
         let slow = async {
             let work = async {
                 for _ in 0..3 {

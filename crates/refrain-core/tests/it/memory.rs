@@ -264,20 +264,20 @@ async fn explicit_handler_runs_again() {
         })
     };
     let mut flow = begin(&world, &explicit);
-    let mut answers = Vec::new();
+    let mut asked = Vec::new();
     for v in [3, 4] {
         let write = published(&mut flow).await;
         assert!(flow.has_ended());
         let [(key, _)] = &write.asks[..] else {
             panic!("{write:?}")
         };
-        answers.push(key.clone());
+        asked.push(key.clone());
         let answer = [(key.clone(), num(v).to_string())];
         let start = Start::task(write.snapshot, &answer).in_memory();
         flow = Flow::new(world.env(), start, explicit);
     }
     assert_eq!(out(&mut flow).await, json!([3, 4]));
-    assert_eq!(answers, ["n", "n.2"]);
+    assert_eq!(asked, ["n", "n.2"]);
 }
 
 /// A handler that sends its `Cx` to the test and then ends as instructed.

@@ -172,7 +172,7 @@ async fn large_outcomes_leave_memory_for_small_ones() {
     let mut kept = 0;
     for round in 0..64 {
         let key = LogKey::round(flow, round);
-        // One account may use half of the memory only.
+        // Each round has another account, since one may use at most half of the memory.
         let account = Principal::new(format!("account {round}"));
         log.begin(&key, &account, keep).await.unwrap();
         match log.finish(&key, &large).await {
@@ -182,7 +182,7 @@ async fn large_outcomes_leave_memory_for_small_ones() {
     }
     assert_eq!(
         kept, 49,
-        "the 49 leave less than 16 times the size of another"
+        "less than 16 times the size of the next outcome is free"
     );
     let small = LogKey::round(flow, 64);
     let account = Principal::anonymous();
@@ -190,7 +190,7 @@ async fn large_outcomes_leave_memory_for_small_ones() {
     log.finish(&small, "done").await.unwrap();
     let last = LogKey::round(flow, 63);
     let begun = log.begin(&last, &account, keep).await.unwrap();
-    assert_eq!(begun, RecordState::Begun, "it is not repeated");
+    assert_eq!(begun, RecordState::Begun, "the work is not repeated");
     // Deleted records free their memory.
     assert_eq!(log.sweep(3, 1000), 65);
     log.begin(&last, &account, keep).await.unwrap();

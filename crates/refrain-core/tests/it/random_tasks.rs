@@ -1,9 +1,12 @@
 //! Random handlers run as tasks: resumed, crashed, answered, handed on and suspended at random points.
 //!
-//! Invariants: the history of a run starts with the history of the last write; no step that had
-//! ended by then runs again, and each has one idempotency key; no key is published twice, and no ask under two
-//! keys unless its answer was rejected; at rest no work runs and exactly the awaited asks are published; every task ends;
-//! and without races, its result is that of plain code.
+//! Invariants:
+//!
+//! - The history of a run starts with the history of the last write.
+//! - A step that had ended at the last write does not run again. Each step has one idempotency key.
+//! - No key is published twice, and no ask under two keys unless its answer was rejected.
+//! - At rest no work runs, and exactly the awaited asks are published.
+//! - Every task ends. Without races, its result is that of plain code.
 //!
 //! The cases are deterministic. `PROPTEST_CASES` sets their number, `RANDOM_SEED` selects others.
 
@@ -60,7 +63,8 @@ struct Case<'a> {
     base: RandomCase,
     now: u64,
     threads: bool,
-    /// Whether spawned tasks run on other threads. A slow one may still seem to ask after it lost its race.
+    /// Whether the program has races, and spawned tasks on other threads. Such a task may still ask
+    /// after it lost its race.
     overtakes: bool,
     tally: &'a Tally,
     home: Home,
@@ -168,7 +172,8 @@ impl<'a> Case<'a> {
                         // Spawned tasks need the time of this thread if the machine is busy.
                         std::thread::sleep(Duration::from_micros(50));
                     }
-                    // Not forever: a task that is polled rarely would crash before it can go on.
+                    // Only among the first idle polls: a task that waits longer would otherwise
+                    // always crash.
                     if idle_polls <= 60 && self.base.one_in(60) {
                         Tally::count(&self.tally.crashes);
                         return Ok(RunEnd::Crashed);
@@ -225,7 +230,7 @@ impl<'a> Case<'a> {
                         AfterWrite::Rest { wake, may_progress } => {
                             self.wake = wake;
                             self.check_rest(trace, may_progress)?;
-                            // Gives foreign futures time.
+                            // Gives futures that are not operations of `cx` time.
                             let least = if may_progress { 60 } else { 0 };
                             let stay =
                                 self.base.trouble == Trouble::Much && self.base.dice.throw(2) == 0;
@@ -421,7 +426,8 @@ impl<'a> Case<'a> {
             return Ok(());
         }
         let mut asked = self.open_keys();
-        // Its answer may be journaled and not delivered, because the task is about to be handed on.
+        // The answer to an awaited ask may be journaled and not delivered, because the task is
+        // about to be handed on.
         asked.extend(
             self.base
                 .answered

@@ -105,7 +105,7 @@ async fn truncated_or_extended_token_is_rejected() {
 }
 
 /// The content of a live call's token.
-fn held(sealer: &Sealer, deadline: u64) -> LiveToken {
+fn live_content(sealer: &Sealer, deadline: u64) -> LiveToken {
     LiveToken {
         flow: sealer.first(&bind(sealer), Some("c-1")).flow(),
         round: 2,
@@ -118,10 +118,10 @@ fn held(sealer: &Sealer, deadline: u64) -> LiveToken {
 fn live_token_with_a_flipped_bit_is_rejected() {
     let sealer = World::new().sealer();
     let binding = bind(&sealer);
-    let held = held(&sealer, NOON + 100);
-    let token = sealer.seal_live(&binding.live(), &held);
+    let content = live_content(&sealer, NOON + 100);
+    let token = sealer.seal_live(&binding.live(), &content);
     assert!(Sealer::is_live_token(&token));
-    assert_eq!(sealer.open_live(&binding, &token).unwrap(), held);
+    assert_eq!(sealer.open_live(&binding, &token).unwrap(), content);
     let bytes = URL_SAFE_NO_PAD.decode(&token).unwrap();
     for bit in 0..bytes.len() * 8 {
         let mut bytes = bytes.clone();
@@ -154,7 +154,7 @@ fn as_version(token: &str, version: u8) -> String {
 fn live_tokens_and_journal_tokens_are_not_interchangeable() {
     let sealer = World::new().sealer();
     let binding = bind(&sealer);
-    let live = sealer.seal_live(&binding.live(), &held(&sealer, NOON + 100));
+    let live = sealer.seal_live(&binding.live(), &live_content(&sealer, NOON + 100));
     let opened = sealer.open(&binding, &as_version(&live, 1));
     assert_eq!(opened.unwrap_err(), OpenError::Seal);
     let journal = as_version(&seal(&sealer), 2);
@@ -172,11 +172,11 @@ fn live_tokens_and_journal_tokens_are_not_interchangeable() {
 fn live_token_format_is_stable() {
     let sealer = World::new().sealer();
     let binding = bind(&sealer);
-    let held = held(&sealer, NOON + 100);
+    let content = live_content(&sealer, NOON + 100);
     // A token of an earlier version, sealed with AES-256-GCM.
     let token = "AkHnU4TKijPicuNzblrDiaMMOwNja0nSAAAAAAAAAAAAMnIF7cMBasQOwQ1QaggC-BHenaxDHB6tsxu1sdf2LvtFVvdc5fuScekbaEmU";
     assert!(Sealer::is_live_token(token));
-    assert_eq!(sealer.open_live(&binding, token).unwrap(), held);
+    assert_eq!(sealer.open_live(&binding, token).unwrap(), content);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn live_token_is_valid_until_its_deadline() {
     let keys = KeyRing::generate(&SystemSource::new());
     let sealer = Sealer::new(keys, options, clock.clone());
     let (binding, deadline) = (bind(&sealer), NOON + 10 * ttl);
-    let token = sealer.seal_live(&binding.live(), &held(&sealer, deadline));
+    let token = sealer.seal_live(&binding.live(), &live_content(&sealer, deadline));
     for (at, expected) in [
         (NOON - skew - 1, Some(OpenError::NotYetValid)),
         (NOON - skew, None),
@@ -216,8 +216,8 @@ proptest! {
     }
 
     #[test]
-    fn malformed_journal_is_rejected(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        // It never panics, and a decoded snapshot can be encoded again.
+    fn malformed_journal_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        // A snapshot that was decoded can be encoded again.
         if let Some((claims, snapshot)) = Snapshot::decode(&bytes) {
             let again = snapshot.encode(&claims, &[], 0);
             prop_assert!(Snapshot::decode(&again).is_some());
@@ -395,7 +395,7 @@ fn token_may_be_as_long_as_the_limit() {
     let sealer = world.sealer();
     let binding = bind(&sealer);
     let flow = sealer.first(&binding, None);
-    // Lengths with each remainder.
+    // Lengths with all three remainders.
     for version in ["1", "12", "123"] {
         let length = sealer.seal(&binding, &flow, version).unwrap().len();
         let up_to = |limit| sealer.seal_up_to(&binding, &flow, version, limit);
@@ -449,7 +449,7 @@ fn keys_can_be_rotated() {
     let (a, b) = (instance(&old), instance(&old));
     let under_old = seal(&a);
 
-    // Stage it on all instances; then one instance promotes it before the other.
+    // Stage a new key on all instances; then one instance promotes it before the other.
     let mut staged = old.clone();
     let new_id = staged.stage(source).to_string();
     a.reload(staged.clone());
@@ -500,7 +500,8 @@ fn nonces_are_unique() {
     }
     // Two instances, each with a new salt after fifteen minutes.
     assert!(salts.len() >= 4, "{} salts", salts.len());
-    // A machine restored from a snapshot: the same salt and counter, at another second.
+    // The header also has the time, since a machine restored from a snapshot repeats salt and
+    // counter.
     assert_ne!(header(&seal(&a))[21..25], [0; 4]);
     a.reload(world.keys.clone());
     assert!(

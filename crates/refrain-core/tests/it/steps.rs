@@ -70,8 +70,8 @@ async fn first_run_receives_the_decoded_journal_value() {
     let out = last.out();
     assert_eq!(out[0][1], 0, "the lost field is lost on the first run too");
     assert_contains(out[0][2].as_str().unwrap(), &["cannot be serialized"]);
-    let uncut = world.first_with(&handler, &json!({"n": num(0)})).await;
-    assert_eq!(uncut.out(), out);
+    let in_one_round = world.first_with(&handler, &json!({"n": num(0)})).await;
+    assert_eq!(in_one_round.out(), out);
 }
 
 #[tokio::test]

@@ -36,7 +36,11 @@ async fn progress_is_written_before_a_step_starts() {
     let third = instance.next_write(&mut store).await.unwrap();
     assert_eq!((third.entries, third.then), (4, AfterWrite::Continue));
     assert_eq!(third.taken, ["n"]);
-    assert_eq!(book.lines(), ["a", "b"], "its answer was not written yet");
+    assert_eq!(
+        book.lines(),
+        ["a", "b"],
+        "`c` waits until the answer is written"
+    );
     assert_eq!(instance.run(&mut store).await.out(), json!([3, true]));
     assert_eq!(book.lines(), ["a", "b", "c"]);
 }
@@ -279,7 +283,7 @@ async fn checkpoint_is_written_after_one_second() {
         let write = instance.next_write(&mut store).await.unwrap();
         assert_eq!(write.then, AfterWrite::Continue);
     }
-    // It continues from the last write, the 50th.
+    // It continues from the last write, at 50.
     drop(instance);
     let mut instance = Instance::new(&world, &store, &handler);
     assert_eq!(instance.run(&mut store).await.out(), 100);
@@ -317,6 +321,7 @@ async fn yield_in_handler() {
 }
 
 /// Runs `branch` concurrently with a computation that is never at rest, until `branch` is done.
+/// `first`: `branch` is polled first. `checkpoints`: the computation makes checkpoints.
 async fn during_a_computation<T>(
     cx: &Cx,
     (first, checkpoints): (bool, bool),

@@ -196,7 +196,7 @@ async fn asks_that_lose_in_every_replay_use_no_new_keys() {
             panic!("the ask has no answer");
         };
         drop(ask);
-        // The same name, and a key that was used before.
+        // Another ask with the name of the dropped one.
         ok(first? + cx.elicit::<Num>("n", "?").await?.v)
     });
     run(&world, &mut store, &handler).await.assert_at_rest();

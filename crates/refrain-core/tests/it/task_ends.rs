@@ -53,7 +53,7 @@ async fn sleep_ends_on_time_on_any_instance() {
         wake(&run(&world, &mut store, &handler).await),
         Some(at_second(130))
     );
-    // An instance that kept it in memory continues at that time.
+    // An instance that has the task in memory continues at that time.
     let mut instance = Instance::new(&world, &store, &handler);
     instance.run(&mut store).await.assert_at_rest();
     assert!(matches!(instance.run(&mut store).await, Stop::Waits));

@@ -28,7 +28,7 @@ async fn ask_with_a_new_schema_replaces_the_open_ask() {
     instance.run(&mut store).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["n.2"]);
     assert_eq!(store.withdrawn, ["n"]);
-    // The old version again: neither key belongs to it.
+    // The old version again: `n` was withdrawn, and `n.2` has the new schema.
     run(&world, &mut store, &v1).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["n.3"]);
     store.answer("n.3", &num(7));
@@ -83,7 +83,7 @@ async fn late_answer_to_the_old_key_is_used_if_it_matches() {
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
     run(&world, &mut store, &v1).await.assert_at_rest();
     let mut instance = Instance::new(&world, &store, &v2);
-    // It arrived before the new version made its ask.
+    // The answer arrived before the new version made its ask.
     instance.answer(&mut store, "n", &num(5));
     instance.run(&mut store).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["more"]);

@@ -54,8 +54,9 @@ pub(super) struct CallEvidence {
 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct CallFindings {
-    /// Calls by home.
+    /// Completed calls by home.
     pub(super) completed: BTreeMap<CallHome, u64>,
+    /// Lost calls by home.
     pub(super) lost: BTreeMap<CallHome, u64>,
     pub(super) effects: u64,
     /// Attempts after the first one at an effect.

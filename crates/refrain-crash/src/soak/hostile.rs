@@ -28,8 +28,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The longest time for which an attack holds its connection, in milliseconds.
 const MAX_HOLD: u64 = 3000;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The number of all hostile calls, which no other call has. They stop at their first ask, so no effect has this
-/// number.
+/// The plan number that all hostile calls share and no other call has. They stop at their first
+/// ask, so no effect has this number.
 const HOSTILE_NUMBER: u32 = FIRST_CALL - 1;
 const HOSTILE_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// More than `limits.json_values`.

@@ -21,8 +21,9 @@ const WINDOW: f64 = 120.0;
 const MAX_GROWTH: f64 = 0.10;
 /// The same in shorter runs, in which the allocator still warms up.
 const SHORT_MAX_GROWTH: f64 = 0.15;
-/// How many more files and sockets are allowed after the load than before: the store's pool opens up to 12 connections when
-/// needed, each with three files in SQLite.
+/// How many more files and sockets are allowed after the load than before, since the store opens
+/// connections when needed: up to 12 sockets in Postgres, and three files for each connection in
+/// SQLite.
 const STORE_FILES: u64 = 36;
 const STORE_SOCKETS: u64 = 12;
 /// How many more tokio tasks are allowed: background tasks of the store's connections and of the relay's client.

@@ -85,7 +85,7 @@ fn constructor_call(
     };
     let constructor = format_ident!("{constructor}");
     let choices = choices.map(|ty| {
-        // If the type is not such an enum, rustc reports it at the field.
+        // If the type is not an enum that derives `Elicit`, rustc reports it at the field.
         let choices = quote_spanned!(ty.span()=> <#ty as ::refrain::ElicitEnum>::choices());
         quote!(, #choices)
     });

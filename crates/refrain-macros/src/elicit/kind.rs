@@ -122,7 +122,7 @@ fn unsupported(ty: &Type, what: &str) -> syn::Error {
     syn::Error::new_spanned(ty, format!("{what} cannot be a field of a form; {HINT}"))
 }
 
-/// The name of a type without generics. The error describes another type.
+/// The name of a type without generics. For any other type, `Err` with a description of it.
 fn plain_name(ty: &Type) -> Result<String, String> {
     Err(match ty {
         Type::Path(TypePath {

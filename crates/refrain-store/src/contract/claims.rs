@@ -17,7 +17,7 @@ pub(super) async fn task_that_is_due_longest_is_claimed_first(store: Subject) {
         ids.push(store.create(new()).await.id);
         sleep_millis(2).await;
     }
-    // The first is put behind the others.
+    // Handing the first task on puts it behind the others.
     let first = store.claim_up_to(1).await.remove(0).lease;
     assert_eq!(first.task, ids[0]);
     store.then(&first, Next::HandOn).await;
@@ -137,7 +137,7 @@ pub(super) async fn extended_lease_is_held(store: Subject) {
     let held = store.extend(&[&wrong, &lease, &other], NO_TIME).await;
     let held: HashSet<_> = held.into_iter().collect();
     assert_eq!(held, HashSet::from([lease.clone(), other.clone()]));
-    // They have expired now, and can still be extended.
+    // The leases have expired now, and can still be extended.
     assert_eq!(store.extend(&[&lease, &other], HOUR).await.len(), 2);
     store.assert_none_due().await;
     assert_eq!(store.extend(&[], HOUR).await, []);
@@ -150,7 +150,7 @@ pub(super) async fn expired_lease_can_be_extended(store: Subject) {
     store.assert_none_due().await;
     store.then(&lease, Next::Keep).await;
     assert_eq!(store.extend(&[&lease], NO_TIME).await, held);
-    // Another worker's claim ends it.
+    // Another worker's claim ends the lease.
     store.claim_soon().await;
     assert_eq!(store.extend(&[&lease], HOUR).await, []);
 }

@@ -246,7 +246,7 @@ pub(super) async fn deliveries_of_two_callers_take_turns(store: Subject) {
         let claimed = store.0.claim_deliveries("one", HOUR, most).await;
         claimed.expect("no error")
     };
-    // Two of them are delivered before the other caller's first task ends.
+    // Two of Alice's are delivered before Bob's first task ends.
     for delivery in claim(2).await {
         let finished = store.0.finish_delivery(&delivery, None).await;
         finished.expect("no error");

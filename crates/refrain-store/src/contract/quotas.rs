@@ -348,7 +348,7 @@ pub(super) async fn anonymous_callers_leave_bytes_to_others(store: Subject) {
     store.commit(&lease, keep().journal(&text(10))).await;
 }
 
-pub(super) async fn ended_task_keeps_only_its_result(store: Subject) {
+pub(super) async fn completed_or_cancelled_task_frees_its_bytes(store: Subject) {
     let reached = store.limit_kib(64);
     for end in [Some(Next::Complete(b"r".to_vec())), None] {
         for _ in 0..3 {

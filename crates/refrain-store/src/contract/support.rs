@@ -252,7 +252,7 @@ impl Subject {
         row.expect("the task exists")
     }
 
-    /// Claims for an hour.
+    /// Claims tasks for an hour.
     pub(super) async fn claim_as(
         &self,
         worker: &str,
@@ -262,7 +262,7 @@ impl Subject {
         self.claim_except(worker, tools, most, &[]).await
     }
 
-    /// Claims tasks of other owners for an hour.
+    /// Claims tasks for an hour, except those of these accounts.
     pub(super) async fn claim_except(
         &self,
         worker: &str,

@@ -42,7 +42,7 @@ enum AskState {
     Closed,
 }
 
-/// The bytes that count towards a quota: the size of the content, rounded up to the next KiB.
+/// The bytes that count towards a quota: the next multiple of 1 KiB above the size of the content.
 pub(super) fn charged(bytes: usize) -> u64 {
     (bytes as u64 / 1024 + 1) * 1024
 }

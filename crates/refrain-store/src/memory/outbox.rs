@@ -63,7 +63,8 @@ impl Outbox {
         }
     }
 
-    /// After the caller's other deliveries to the endpoint, and not before those of other callers that wait already.
+    /// The turn of a new delivery: after its caller's others, and not before those of other callers
+    /// that wait already.
     fn next_turn(&self, endpoint: &str, account: &Principal) -> u64 {
         let account = account.id().map(str::to_owned);
         let last = (

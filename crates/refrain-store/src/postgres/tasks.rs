@@ -3,9 +3,10 @@
 //! Nearly every operation is one statement: one round trip. Writes to one task share transactions with other such writes. Writes
 //! to several tasks do not, since two transactions that lock several tasks in different orders block each other.
 //!
-//! A statement sees the tables as of its start, but reads the current version of a row that it waited for. So the numbers
-//! of open asks, and of answers that no worker has read, are columns of the task and are never recounted, and a statement that changes asks locks the row
-//! of their task first.
+//! A statement sees the tables as of its start, but reads the current version of a row that it
+//! waited for. So columns of the task hold the numbers of open asks and of answers that no worker
+//! has read; they are never recounted. A statement that changes asks locks the row of their task
+//! first.
 //!
 //! After a write all returned rows are read, even if there is only one: before that, the statement can still fail.
 //!
@@ -29,6 +30,8 @@ use std::time::Duration;
 /// The maximum number of tasks that one claim makes ready.
 const MAX_PROMOTED: i64 = 1000;
 
+/// Inserts a task, and sends its hint if it has no worker. `IS NULL` turns the `void` of
+/// `pg_notify` into a boolean.
 pub(super) const INSERT: &str = concat!(
     "WITH inserted AS (",
     insert_task!(now!(), "greatest"),
@@ -204,7 +207,7 @@ pub(super) const SPILL: &str = concat!(
     RETURNING 1"
 );
 
-/// The third parameter of [`SPILL`].
+/// A wait as a statement parameter. The statement adds the current time.
 pub(super) fn until(keep: Duration) -> i64 {
     micros(keep)
 }

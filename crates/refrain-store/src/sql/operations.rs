@@ -79,7 +79,7 @@ macro_rules! impl_store {
                 Ok(quota.check(used, &account, (tasks, bytes as u64))?)
             }
 
-            /// The error of a write of an account that a quota rejected. [`StoreError::Unavailable`]: the quota allows it now.
+            /// The error of a write that a quota rejected. [`StoreError::Unavailable`]: the quota allows it now.
             async fn quota_error(&self, account: &str, tasks: u64, bytes: usize) -> StoreError {
                 match self.check_quota(account, tasks, bytes).await {
                     Err(error) => error,
@@ -123,7 +123,8 @@ macro_rules! impl_store {
                         let value = value.map(text::decode);
                         return Ok(value.map_or(RecordState::Begun, RecordState::Done));
                     }
-                    // The quota rejected the record. Otherwise it was deleted in between, and may begin again.
+                    // Either the quota rejects the record, or it was deleted in between: then try
+                    // again.
                     self.check_quota(&account, 0, RECORD_BYTES).await?;
                 }
             }

@@ -207,7 +207,7 @@ pub(super) const SPILL: &str = concat!(
     RETURNING 1"
 );
 
-/// The third parameter of [`SPILL`].
+/// The end of a wait, as a statement parameter.
 pub(super) fn until(keep: Duration) -> i64 {
     now() + micros(keep)
 }

@@ -19,7 +19,8 @@ pub(super) const SUPERUSER: &str = "refrain";
 /// The time limit for starting on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Runs a server until its standard input is closed, which happens at the latest when this process ends.
+/// Runs a server until the input of this script is closed, which happens at the latest when the
+/// test process ends.
 const WATCH: &str = r#"
 exec 3<&0
 "$@" 3<&- </dev/null &

@@ -191,6 +191,7 @@ impl Events {
         });
     }
 
+    /// Waits until the client closes the stream.
     pub async fn closed(&self) {
         self.0.closed().await;
     }
@@ -297,6 +298,7 @@ impl FakeServer {
         received
     }
 
+    /// Waits for a request for which the condition holds. `what` names it in the panic message.
     pub async fn receives(&self, what: &str, condition: impl Fn(&Received) -> bool) -> Received {
         until(what, || !self.received(&condition).is_empty()).await;
         self.received(condition).remove(0)

@@ -78,6 +78,7 @@ impl Instance {
         Connection::open(self.address).await
     }
 
+    /// Tells the server to stop.
     pub fn stop(&mut self) {
         self.serving.stop();
     }
@@ -86,10 +87,12 @@ impl Instance {
         self.serving.has_ended()
     }
 
+    /// Waits until the server has stopped.
     pub async fn stopped(mut self) {
         self.serving.ended().await;
     }
 
+    /// Stops the server, and waits until it has stopped.
     pub async fn stopped_now(mut self) {
         self.stop();
         self.stopped().await;

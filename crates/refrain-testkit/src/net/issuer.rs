@@ -228,6 +228,7 @@ impl KeyServer {
         *self.fetches.borrow()
     }
 
+    /// Waits until the keys have been fetched this many times.
     pub async fn fetched(&self, times: usize) {
         let mut fetches = self.fetches.clone();
         success("a fetch", fetches.wait_for(|count| *count >= times)).await;

@@ -42,7 +42,7 @@ pub fn call(id: u32, tool: &str, arguments: Value) -> Value {
     request(id, "tools/call", params)
 }
 
-/// The response to an elicitation that was accepted.
+/// The response to an ask for a form, accepted with this name.
 pub fn filled_in(asked: &Value, name: &str) -> Value {
     let result = json!({"action": "accept", "content": {"name": name}});
     json!({"jsonrpc": "2.0", "id": asked["id"], "result": result})

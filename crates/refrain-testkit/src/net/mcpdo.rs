@@ -1,4 +1,5 @@
-//! The Inspector's `mcpdo` command, and a private daemon for its connections that ends with the test.
+//! The `mcpdo` command of the MCP Inspector, and a private daemon for its connections that ends
+//! with the test.
 
 use super::tools::root;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! A proxy between a client and a fleet that loses, cuts, delays and duplicates messages.
+//! A proxy between a client and a fleet. It loses, cuts, delays and duplicates messages.
 
 use super::http::end_of;
 use super::{Connection, listen};

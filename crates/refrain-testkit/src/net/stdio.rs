@@ -70,10 +70,12 @@ impl StdioClient {
         self.read().await
     }
 
+    /// Tells the server to stop.
     pub fn stop(&mut self) {
         self.serving.stop();
     }
 
+    /// Waits until the server has stopped.
     pub async fn stopped(&mut self) {
         self.serving.ended().await;
     }
@@ -89,6 +91,7 @@ impl StdioClient {
         self.serving.ended().await;
     }
 
+    /// Ends the input, and keeps the output open.
     pub async fn close(&mut self) {
         let mut input = self.take_input();
         input.shutdown().await.expect("the input ends");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::broadcast;
 
-/// A task store in front of a [`MemoryStore`] that fails or hangs on demand.
+/// A task store that fails or hangs on demand, in front of a [`MemoryStore`].
 pub struct FaultyStore {
     store: MemoryStore,
     fault: Mutex<Option<StoreError>>,

@@ -47,7 +47,7 @@ async fn sign(cx: Cx, effects: State<Effects>) -> Result<String> {
     Ok("signed".into())
 }
 
-/// The explicit style of the proposals: reads the answers and manages its state itself.
+/// The explicit style: reads the answers and manages its state itself.
 #[tool]
 async fn explicit(cx: Cx) -> Result<Reply<String>> {
     let asked: u32 = cx.state()?.unwrap_or_default();

@@ -110,7 +110,8 @@ async fn work_item_survives_a_crash_at_any_await() {
         .crash_everywhere()
         .await;
     report.assert_same();
-    // One ask, two asks, two asks and a step, plus a lost reply in each of the three rounds.
+    // Round 1 has one ask, round 2 two asks, and round 3 two asks and a step. In each round the
+    // reply can be lost as well.
     let in_rounds = |round| {
         let crashes = report.crashed().iter().filter_map(|run| run.crash());
         crashes.filter(|point| point.round == round).count()

@@ -5,7 +5,7 @@ use refrain::prelude::*;
 use refrain_testkit::{Effects, Fleet, KeepResponse, ReceivedAsk, Script};
 use serde_json::{Value, json};
 
-fn duplicate() -> (Value, Script) {
+fn resolve_as_duplicate() -> (Value, Script) {
     let arguments = json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}});
     let script = Script::new()
         .answer("resolution", json!({"resolution": "Duplicate"}))
@@ -25,7 +25,7 @@ async fn buy(cx: Cx, effects: State<Effects>) -> Result<String> {
     Ok(format!("{} paid", login.name))
 }
 
-/// The same effects, without keys.
+/// Runs three steps and two asks in turn, and records each run of a step.
 #[tool]
 async fn count(cx: Cx, effects: State<Effects>) -> Result<String> {
     cx.step("first", async { ok(effects.record("first")) })
@@ -87,7 +87,7 @@ fn payer() -> Script {
 #[tokio::test]
 async fn lost_response_does_not_change_the_result() {
     let tracker = Tracker::default();
-    let (arguments, script) = duplicate();
+    let (arguments, script) = resolve_as_duplicate();
     let outcome = work_items(&tracker)
         .call("update_work_item", arguments)
         .script(script)
@@ -201,7 +201,7 @@ async fn draining_instance_hands_the_flow_on() {
     assert_eq!(counts.len(), 10);
     assert!(counts.values().all(|count| *count == 1), "{counts:?}");
 
-    // At most two extra rounds: clients limit a call to about ten.
+    // At most two extra rounds: clients limit a call to about ten rounds.
     let outcome = fleet.call("sum", json!({})).draining(1..=20).run().await;
     assert_eq!((outcome.text(), outcome.rounds().len()), ("55".into(), 3));
 }

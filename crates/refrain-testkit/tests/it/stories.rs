@@ -120,7 +120,7 @@ async fn work_item_takes_one_round_per_rule() {
     assert_eq!(reopened.rounds().len(), 1);
 }
 
-/// The old version of the tool, with two other services.
+/// The old version of the tool, with the services GitHub and Google.
 #[tool(name = "accounts", version = "1")]
 async fn accounts_v1(cx: Cx) -> Result<String> {
     let (github, google) = join!(
@@ -130,7 +130,7 @@ async fn accounts_v1(cx: Cx) -> Result<String> {
     Ok(format!("github={} google={}", github?.name, google?.name))
 }
 
-/// The new version of the tool.
+/// The new version of the tool, with Microsoft instead of Google.
 #[tool(name = "accounts", version = "2")]
 async fn accounts_v2(cx: Cx) -> Result<String> {
     let (github, microsoft) = join!(

@@ -151,7 +151,7 @@ struct Places {
     places: Option<u32>,
 }
 
-/// Returns its start and end times.
+/// Returns the seconds between its start and its end, and a random number.
 #[tool]
 async fn timestamps(cx: Cx, _args: Places) -> Result<String> {
     let begun = cx.now();

@@ -37,7 +37,7 @@ pub struct RequestMeta<'a> {
     pub capabilities: Capabilities,
     /// The minimum level of log messages to send.
     pub log_level: Option<LogLevel>,
-    /// The idempotency key of the call's first request.
+    /// The call id, for the call's first request.
     pub call_id: Option<&'a str>,
     /// The token of progress notifications.
     pub progress_token: Option<u64>,
@@ -191,7 +191,7 @@ impl Request {
         }
         let method = self.method;
         let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
-        // `json!` would copy them.
+        // `json!` would copy the params.
         message["params"] = params.into();
         message.to_string()
     }

@@ -28,7 +28,7 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// Its title, or its name without one.
+    /// Its title, or its name if it has no title.
     pub fn name(&self) -> Option<&str> {
         let info = self.info.as_ref()?;
         Some(info.title.as_deref().unwrap_or(&info.name))

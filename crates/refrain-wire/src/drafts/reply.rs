@@ -34,7 +34,7 @@ impl DraftExchange {
         Some(to_message(message, text).into_bytes())
     }
 
-    /// Renames members in our own error messages. Handlers' errors are not changed.
+    /// Renames members in error messages of Refrain. Handlers' errors are not changed.
     fn write_error(&self, error: &mut Value) {
         if let Some(Value::String(message)) = error.get_mut("message")
             && let Some(renamed) = rename_member(&self.draft.names(), message)
@@ -126,8 +126,8 @@ impl DraftExchange {
 
     /// Translates an incoming message (notification, request or reply) to the ratified revision.
     ///
-    /// The reply to [`TASK_RESULT`](super::TASK_RESULT) becomes a task with its status and outcome. Other messages are
-    /// not changed.
+    /// The reply to [`TASK_RESULT`](super::TASK_RESULT) becomes a task with its status and outcome.
+    /// Notifications, requests and errors are not changed.
     pub fn read_reply(&self, message: &str) -> String {
         self.read_ratified(message)
             .unwrap_or_else(|| message.to_owned())

@@ -1,4 +1,4 @@
-//! Removes the members from a result that a legacy revision does not have.
+//! Removes from a result the members that a legacy revision does not have.
 //!
 //! | revision | removed |
 //! | --- | --- |

@@ -85,7 +85,7 @@ fn read_capabilities(declared: &Reader<'_>, revision: Revision) -> Result<Capabi
         url,
         sampling: sampling.is_some(),
         sampling_tools: latest && tools,
-        // Every client had it before it could be declared.
+        // Before 2025-11-25, every client with sampling supported context.
         sampling_context: sampling.is_some() && (!latest || context),
         roots: declared.raw_object("roots")?.is_some(),
         tasks: false,

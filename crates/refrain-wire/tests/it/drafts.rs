@@ -185,13 +185,13 @@ fn request_errors_use_the_member_names_of_the_draft() {
             "a response needs an id",
         ),
     ] {
-        let (is, message) = rejection(draft, &call(more));
-        assert_eq!(is, code, "{message}");
+        let (found, message) = rejection(draft, &call(more));
+        assert_eq!(found, code, "{message}");
         assert!(message.contains(part), "{message}");
     }
     let answers = json!({"jsonrpc": "2.0", "id": 7, "input_responses": {}});
-    let (is, message) = rejection(Draft::First, &answers);
-    assert_eq!(is, -32600);
+    let (found, message) = rejection(Draft::First, &answers);
+    assert_eq!(found, -32600);
     assert!(message.contains("related-task"), "{message}");
     // Other drafts reject a message without a method.
     let (_, message) = rejection(Draft::Second, &answers);
@@ -255,7 +255,7 @@ fn reply_errors_use_the_member_names_of_the_draft() {
         ] {
             assert_eq!(error_in(draft, message), words);
         }
-        // Handlers' messages that only resemble ours.
+        // Messages of handlers that only resemble those of Refrain are not changed.
         for message in [
             "no inputResponses in the cupboard",
             "the requestState of Utah",
@@ -425,7 +425,7 @@ fn non_replies_are_not_changed() {
 }
 
 #[test]
-fn unknown_status_is_translated() {
+fn unknown_status_is_not_changed() {
     let get = request("tasks/get", json!({"taskId": "t"}), true);
     for (status, capitalised) in [
         ("working", "Working"),

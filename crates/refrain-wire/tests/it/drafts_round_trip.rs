@@ -156,7 +156,7 @@ fn calls() -> impl Strategy<Value = (Draft, Value)> {
     })
 }
 
-/// A draft with tasks, and a task request.
+/// A draft with tasks, and a request about a task.
 fn task_requests() -> impl Strategy<Value = (Draft, Value)> {
     let drafts = prop_oneof![Just(Draft::First), Just(Draft::Second)];
     let methods = prop_oneof![
@@ -167,13 +167,13 @@ fn task_requests() -> impl Strategy<Value = (Draft, Value)> {
     let answers = btree_map("\\PC{0,6}", objects(), 0..4);
     let parts = (ids(), "\\PC{0,8}", answers, metas(true));
     (drafts, methods, parts).prop_map(|(draft, method, (id, task, answers, mut meta))| {
-        // The draft sends the TTL only with a task request.
+        // Drafts send the TTL only in a call that requests a task.
         meta.as_object_mut().unwrap().remove("refrain/taskTtl");
         let mut params = json!({"taskId": task, "_meta": meta});
         if method == "tasks/update" {
             params["inputResponses"] = Value::Object(answers.into_iter().collect());
             if draft == Draft::First {
-                // The first draft's answers have no params `_meta`.
+                // In the first draft, answers to a task have no `_meta` of the client.
                 params["_meta"] = assumed_meta();
             }
         }
@@ -409,26 +409,26 @@ proptest! {
 
         // The status.
         let (_, client_side, server_side) = round_trip(draft, &get);
-        let mut stands = reply_round_trip(&server_side, &client_side, &message);
+        let mut merged = reply_round_trip(&server_side, &client_side, &message);
         // The outcome.
         get["method"] = TASK_RESULT.into();
         let (_, client_side, server_side) = round_trip(draft, &get);
         prop_assert!(server_side.waits_for_task());
-        let outcome_request = reply_round_trip(&server_side, &client_side, &message);
+        let outcome = reply_round_trip(&server_side, &client_side, &message);
         match &task.state {
-            TaskState::Working | TaskState::Cancelled => prop_assert!(outcome_request["error"].is_object()),
-            TaskState::Failed(_) => stands["result"]["error"] = outcome_request["error"].clone(),
+            TaskState::Working | TaskState::Cancelled => prop_assert!(outcome["error"].is_object()),
+            TaskState::Failed(_) => merged["result"]["error"] = outcome["error"].clone(),
             _ => {
                 // A task with an error result counts as failed until the outcome is merged.
                 let failed = value["result"]["result"]["isError"] == true;
                 let status = if failed { "failed" } else { task.state.as_str() };
-                prop_assert_eq!(&stands["result"]["status"], status);
-                for (name, value) in outcome_request["result"].as_object().unwrap() {
-                    stands["result"][name] = value.clone();
+                prop_assert_eq!(&merged["result"]["status"], status);
+                for (name, value) in outcome["result"].as_object().unwrap() {
+                    merged["result"][name] = value.clone();
                 }
             }
         }
-        prop_assert_eq!(stands, value);
+        prop_assert_eq!(merged, value);
     }
 
     #[test]

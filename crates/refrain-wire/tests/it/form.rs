@@ -125,7 +125,7 @@ fn nullable_field_counts_as_optional() {
 }
 
 #[test]
-fn narrowing_keywords_are_ignored() {
+fn unknown_formats_and_patterns_are_ignored() {
     let field = field(&json!({"type": "string", "format": "uuid", "pattern": "^[a-f]+$"}));
     assert!(matches!(
         field.kind(),

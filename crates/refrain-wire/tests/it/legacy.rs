@@ -168,8 +168,8 @@ fn results_lose_newer_members() {
         json!([text])
     );
     let messages = json!({"messages": [{"role": "user", "content": link}]});
-    let reason = received_result(Revision::V2025_03_26, &messages);
-    assert_eq!(reason["messages"][0]["content"], text);
+    let prompt = received_result(Revision::V2025_03_26, &messages);
+    assert_eq!(prompt["messages"][0]["content"], text);
 }
 
 #[test]

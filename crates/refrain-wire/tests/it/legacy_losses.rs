@@ -31,7 +31,7 @@ fn capabilities_missing_in_the_revision_are_lost() {
     assert!(second.form && !second.url && !second.sampling_tools);
     let first = negotiated(FIRST, can);
     assert!(!first.form && !first.url && first.sampling && first.roots);
-    // Every client had it before it could be declared.
+    // Before 2025-11-25, every client with sampling supported context.
     assert!(first.sampling_context && second.sampling_context);
 }
 

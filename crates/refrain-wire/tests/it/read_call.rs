@@ -31,7 +31,7 @@ fn valid_call_is_read_in_one_pass() {
 #[test]
 fn call_with_a_cached_meta_is_read_as_the_first_time() {
     let name = |client: usize| format!(r#""clientInfo":{{"name":"{client}","version":"1"}}"#);
-    // More clients than texts that are kept, with a `_meta` that starts like another one.
+    // More clients than the cache holds. `longer` starts like `meta`.
     for client in (0..30).chain((0..30).rev()) {
         let meta = format!(
             r#"{{"protocolVersion":"2026-07-28",{},"clientCapabilities":{{"roots":{{}}}}}}"#,

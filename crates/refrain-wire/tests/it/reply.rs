@@ -456,9 +456,8 @@ fn text_result_matches_the_serde_result() {
         &ascii,
         &spread,
     ] {
-        let short = ResultBody::text(text);
-        let long = ResultBody::from_members(ToolResult::text(text)).unwrap();
-        assert_eq!(short, long);
+        let by_serde = ResultBody::from_members(ToolResult::text(text)).unwrap();
+        assert_eq!(ResultBody::text(text), by_serde);
     }
 }
 

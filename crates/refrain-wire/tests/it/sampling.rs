@@ -84,7 +84,7 @@ fn conversation_with_tools_is_serialized() {
     }
 }
 
-/// The SDKs misread an array of one block.
+/// The Python SDK misreads an array of one block.
 #[test]
 fn single_block_is_not_written_as_an_array() {
     let one =

@@ -56,7 +56,7 @@ proptest! {
     }
 }
 
-/// The shortest text of each count: the text is not read if it is short enough.
+/// The shortest text that exceeds each limit. A shorter text is accepted unread.
 #[test]
 fn shortest_text_over_the_limit_is_rejected() {
     for limit in 2..50 {

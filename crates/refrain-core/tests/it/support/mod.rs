@@ -219,12 +219,13 @@ pub(crate) enum RoundEnd {
     Rejected(StartError),
 }
 
-/// A completed round.
+/// A round that has ended.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) end: RoundEnd,
     pub(crate) notes: Vec<Note>,
     pub(crate) stats: Stats,
+    /// The number of [`Event::Settle`] events.
     pub(crate) settles: u32,
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A handler as a tree. Every node has a value, which parents combine from their children.
+/// A handler as a tree. The value of a node combines the values of its children.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     Ask {
@@ -21,8 +21,9 @@ pub(crate) enum Node {
         yields: u8,
         fails: bool,
     },
-    /// A foreign future.
+    /// A future that is not an operation of `cx`. It yields this number of times.
     Foreign(u8),
+    /// Draws a random number.
     Random,
     /// A sleep of this many seconds.
     Sleep {
@@ -175,7 +176,8 @@ impl Node {
         is(self) || self.children().into_iter().any(|child| child.any(is))
     }
 
-    /// Returns whether it awaits foreign futures.
+    /// Returns whether the end of some of its waits is not in the journal. Its strands then have
+    /// separate histories.
     pub(crate) fn is_foreign(&self) -> bool {
         self.any(|n| matches!(n, Foreign(_) | Count { .. } | Spawn { .. } | Detach))
     }
@@ -225,7 +227,7 @@ impl Node {
     }
 }
 
-/// The client's answer to the ask at this path, sometimes a decline.
+/// The client's answer to the ask at this path; `None` is a decline.
 pub(crate) fn answer_at(path: &str) -> Option<i64> {
     let seed = path
         .bytes()
@@ -244,14 +246,15 @@ fn step_value(path: &str, fails: bool) -> i64 {
     }
 }
 
-fn join(a: i64, b: i64) -> i64 {
+fn combine(a: i64, b: i64) -> i64 {
     (a * 31 + b + 1) % 1009
 }
 
-/// The history of one round.
+/// The history of one run of a handler. A strand is a spawned task, a branch of a join if these
+/// have separate histories, or the rest of the handler.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    /// The history of each strand of the handler, in order.
+    /// The values that each strand saw, in order.
     pub(crate) seen: Mutex<BTreeMap<String, Vec<String>>>,
     pub(crate) started: Mutex<Vec<String>>,
     pub(crate) finished: Mutex<Vec<String>>,
@@ -397,7 +400,7 @@ pub(crate) fn run(node: Node, at: Position) -> BoxFuture<'static, i64> {
                 1
             }
             Random => {
-                // Only the order of uses distinguishes them.
+                // Only the order of uses distinguishes random numbers.
                 if !at.strands {
                     at.saw(at.cx.random());
                 }
@@ -418,7 +421,7 @@ pub(crate) fn run(node: Node, at: Position) -> BoxFuture<'static, i64> {
             Seq(nodes) => {
                 let mut value = 0;
                 for (i, node) in nodes.into_iter().enumerate() {
-                    value = join(value, run(node, at.child(i)).await);
+                    value = combine(value, run(node, at.child(i)).await);
                 }
                 value
             }
@@ -434,7 +437,7 @@ pub(crate) fn run(node: Node, at: Position) -> BoxFuture<'static, i64> {
             Loop { times, body } => {
                 let mut value = 0;
                 for i in 0..times {
-                    value = join(
+                    value = combine(
                         value,
                         run((*body).clone(), at.child(format!("0#{i}"))).await,
                     );
@@ -449,7 +452,7 @@ pub(crate) fn run(node: Node, at: Position) -> BoxFuture<'static, i64> {
             Join(nodes) => join_all(at.children(&nodes))
                 .await
                 .into_iter()
-                .fold(0, join),
+                .fold(0, combine),
             Select(nodes) => {
                 let racing = at.racing(&nodes);
                 let racing = racing
@@ -458,7 +461,7 @@ pub(crate) fn run(node: Node, at: Position) -> BoxFuture<'static, i64> {
                 let ((winner, value), _, losers) = select_all(racing).await;
                 drop(losers);
                 at.saw(format!("won by {winner}"));
-                join(winner as i64, value)
+                combine(winner as i64, value)
             }
             Unordered(nodes) => {
                 let racing = at.racing(&nodes);
@@ -469,7 +472,7 @@ pub(crate) fn run(node: Node, at: Position) -> BoxFuture<'static, i64> {
                 let mut value = 0;
                 while let Some((i, one)) = racing.next().await {
                     at.saw(format!("next is {i}"));
-                    value = join(value, one);
+                    value = combine(value, one);
                 }
                 value
             }
@@ -556,7 +559,7 @@ async fn spawn(scoped: bool, tasks: Vec<Node>, at: &Position) -> i64 {
         };
         values.insert(i, value);
     }
-    values.into_values().fold(0, join)
+    values.into_values().fold(0, combine)
 }
 
 /// The value and the effects of a program without races, computed without Refrain.
@@ -564,7 +567,7 @@ pub(crate) fn expected_result(node: &Node, path: &str, effects: &mut BTreeSet<St
     let mut all = |nodes: &[Node]| {
         let each = nodes.iter().enumerate();
         each.fold(0, |value, (i, node)| {
-            join(
+            combine(
                 value,
                 expected_result(node, &format!("{path}.{i}"), effects),
             )
@@ -588,7 +591,7 @@ pub(crate) fn expected_result(node: &Node, path: &str, effects: &mut BTreeSet<St
             expected_result(&nodes[next], &format!("{path}.{next}"), effects)
         }
         Loop { times, body } => (0..*times).fold(0, |value, i| {
-            join(
+            combine(
                 value,
                 expected_result(body, &format!("{path}.0#{i}"), effects),
             )

@@ -18,7 +18,7 @@ pub(crate) enum Trouble {
     Much,
 }
 
-/// The history of each strand.
+/// What each strand of a handler saw: see [`Trace`].
 pub(crate) type History = BTreeMap<String, Vec<String>>;
 
 pub(crate) struct RandomCase {
@@ -26,12 +26,15 @@ pub(crate) struct RandomCase {
     pub(crate) dice: Arc<Dice>,
     pub(crate) world: World,
     pub(crate) trouble: Trouble,
+    /// Whether each branch of a join has a separate history.
     strands: bool,
     /// The history that the next run must repeat.
     pub(crate) before: History,
-    /// Asks that were answered correctly, and incorrectly.
+    /// Asks that got a valid answer.
     pub(crate) answered: BTreeSet<String>,
+    /// Asks that got an invalid answer.
     pub(crate) answered_wrongly: BTreeSet<String>,
+    /// Steps that finished in any run.
     pub(crate) effects: BTreeSet<String>,
 }
 

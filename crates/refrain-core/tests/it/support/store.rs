@@ -164,7 +164,7 @@ pub(crate) enum Stop {
     Fault(Fault),
     Panicked(String),
     Crashed,
-    /// It waits for a foreign future.
+    /// It waits in memory, for example for a step or a foreign future.
     Waits,
 }
 
@@ -191,7 +191,7 @@ impl Stop {
         }
     }
 
-    /// Asserts that the task rests and no foreign future can make progress.
+    /// Asserts that the task rests and awaits only operations of `cx`.
     #[track_caller]
     pub(crate) fn assert_at_rest(&self) {
         let rests = matches!(
@@ -355,10 +355,12 @@ pub(crate) fn gate() -> (watch::Sender<bool>, watch::Receiver<bool>) {
     watch::channel(false)
 }
 
+/// Waits until the gate is open.
 pub(crate) async fn pass(gate: &watch::Receiver<bool>) {
     gate.clone().wait_for(|open| *open).await.unwrap();
 }
 
+/// The time this many seconds after the start of the test.
 pub(crate) fn at_second(after: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(NOON + after)
 }
