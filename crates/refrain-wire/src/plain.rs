@@ -11,6 +11,7 @@ use serde_json::de::StrRead;
 
 use crate::meta::META_TYPE;
 use crate::meta_cache;
+use crate::read_call::ID_TYPE;
 use crate::write::find_special;
 
 type JsonDeserializer<'de> = serde_json::Deserializer<StrRead<'de>>;
@@ -93,6 +94,22 @@ impl<'de> PlainDeserializer<'de> {
         }
     }
 
+    /// The text of a string without escapes, or of a natural number.
+    fn id(&mut self) -> Result<&'de str, InvalidText> {
+        let first = self.peek();
+        let start = self.position;
+        match first {
+            Some(b'"') => _ = self.string()?.ok_or(InvalidText)?,
+            Some(b'0') => self.position += 1,
+            Some(b'1'..=b'9') => {
+                let digits = self.text[start..].bytes();
+                self.position += digits.take_while(u8::is_ascii_digit).count();
+            }
+            _ => return Err(InvalidText),
+        }
+        Ok(&self.text[start..self.position])
+    }
+
     /// Reads a value with serde_json.
     fn with_serde_json<T>(
         &mut self,
@@ -129,12 +146,15 @@ impl<'de> Deserializer<'de> for &mut PlainDeserializer<'de> {
         self.deserialize_str(visitor)
     }
 
-    /// A `_meta` or a raw value.
+    /// A `_meta`, the id of a request, or a raw value.
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, InvalidText> {
+        if name == ID_TYPE {
+            return visitor.visit_borrowed_str(self.id()?);
+        }
         if name != META_TYPE {
             return self.with_serde_json(|json| json.deserialize_newtype_struct(name, visitor));
         }
