@@ -1,10 +1,11 @@
 //! The client side of the protocol: writes requests and reads server messages.
 //!
 //! ```
-//! use refrain_wire::client::{CallReply, ServerMessage, Request, read_message};
+//! use refrain_wire::CallKind;
+//! use refrain_wire::client::{CallReply, Request, ServerMessage, read_message};
 //!
-//! let request = Request::discover().write(1, None);
-//! assert!(request.contains(r#""method":"server/discover""#));
+//! let request = Request::call(CallKind::Tool, "ping", &Default::default()).write(1, None);
+//! assert!(request.contains(r#""method":"tools/call""#));
 //!
 //! let reply = r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","content":[]}}"#;
 //! let (_, ServerMessage::Response(Ok(result))) = read_message(reply)? else { panic!("expected a result") };

@@ -1,4 +1,4 @@
-//! The floor for tasks: a task's life cycle in hand-written SQL.
+//! The floor (baseline) for tasks: a task's life cycle in hand-written SQL.
 //!
 //! | event | written in one commit |
 //! | --- | --- |
@@ -8,8 +8,8 @@
 //! | it is claimed | the worker, for all due tasks at once |
 //! | it is completed | the result, the status |
 //!
-//! There are no principals, fences, row versions, attempts, TTLs or hints of changes, and no handler runs. Clients are
-//! notified within the process.
+//! There are no principals, fences, row versions, attempts or TTLs, and no handler runs. Changes are only notified within
+//! the process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,6 +87,7 @@ pub(crate) struct TaskFloor {
 #[derive(Default)]
 struct WaitingClients {
     claimed: Mutex<HashMap<String, oneshot::Sender<()>>>,
+    /// Wakes the worker when a task is due.
     due: Notify,
 }
 

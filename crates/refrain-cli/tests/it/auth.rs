@@ -332,7 +332,7 @@ async fn access_tokens_are_not_logged() {
         assert_eq!(challenge(&instance, Some(bad)).await.0, 401);
     }
     instance.stop().await;
-    assert!(instance.log.count("access token rejected") == 3);
+    assert_eq!(instance.log.count("access token rejected"), 3);
     for line in instance.log.lines() {
         for token in [&good, &expired] {
             let (message, signature) = token.rsplit_once('.').expect("three parts");

@@ -151,8 +151,8 @@ pub struct StatusMessage {
     pub is_progress: bool,
 }
 
-/// The progress of a task, to be written to its store in one transaction; of a flow in memory, its
-/// changed asks.
+/// The changes of a task since the last write, to be stored in one transaction. A flow in memory reports
+/// its changed asks in the same way.
 #[derive(Debug)]
 #[must_use = "write it to the store, then call Flow::confirm_write"]
 pub struct PendingWrite {
@@ -175,7 +175,8 @@ pub struct PendingWrite {
 pub enum AfterWrite {
     /// The handler has more to do: call [`Flow::confirm_write`](crate::Flow::confirm_write) and poll again.
     Continue,
-    /// Only asks and sleeps are pending. Drop the flow until an answer arrives or the first sleep ends.
+    /// No step runs, and asks or sleeps are pending. Unless `may_progress`, drop the flow until an answer arrives
+    /// or the first sleep ends.
     Rest {
         /// The end of the first sleep.
         wake: Option<SystemTime>,

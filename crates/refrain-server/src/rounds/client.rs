@@ -30,8 +30,8 @@ pub(super) struct ClientFlow {
 
 enum ClientStage {
     Running,
-    /// The flow ended; its last notes are sent first.
-    Ended(Box<Event>),
+    /// The round ended with this event; its last notes are sent first.
+    RoundEnded(Box<Event>),
     Creating(Creating, DetachReason),
     /// The token is too large to send and is being written to the store.
     Spilling {
@@ -57,8 +57,9 @@ enum ClientTurn {
     Notes(Vec<Note>),
     /// The handler waits, but other runtime tasks may still add asks to this round.
     Settle,
+    /// The flow is to become a task.
     Detach(DetachReason),
-    Ended(Event),
+    RoundEnded(Event),
 }
 
 impl ClientFlow {
@@ -108,19 +109,19 @@ impl ClientFlow {
                         return Poll::Ready(HomeEvent::Notes(notes));
                     }
                     Poll::Ready(ClientTurn::Detach(reason)) => self.create_task(reason),
-                    Poll::Ready(ClientTurn::Ended(event)) => {
+                    Poll::Ready(ClientTurn::RoundEnded(event)) => {
                         let notes = self.flow.take_notes();
                         if notes.is_empty() {
                             if let Some(event) = self.end(rounds, kind, event) {
                                 return Poll::Ready(event);
                             }
                         } else {
-                            self.stage = ClientStage::Ended(Box::new(event));
+                            self.stage = ClientStage::RoundEnded(Box::new(event));
                             return Poll::Ready(HomeEvent::Notes(notes));
                         }
                     }
                 },
-                ClientStage::Ended(event) => {
+                ClientStage::RoundEnded(event) => {
                     if let Some(event) = self.end(rounds, kind, *event) {
                         return Poll::Ready(event);
                     }
@@ -163,7 +164,7 @@ impl ClientFlow {
             Poll::Ready(Event::Detach) => {
                 return Poll::Ready(ClientTurn::Detach(DetachReason::Handler));
             }
-            Poll::Ready(event) => return Poll::Ready(ClientTurn::Ended(event)),
+            Poll::Ready(event) => return Poll::Ready(ClientTurn::RoundEnded(event)),
         };
         // A handler that never stops sending notes must still meet its deadlines.
         let now = Instant::now();
@@ -182,7 +183,7 @@ impl ClientFlow {
             return Poll::Ready(ClientTurn::Detach(DetachReason::Time));
         }
         if deadlines.round.is_some_and(|at| at <= now) {
-            return Poll::Ready(ClientTurn::Ended(self.flow.expire()));
+            return Poll::Ready(ClientTurn::RoundEnded(self.flow.expire()));
         }
         if let Some(notes) = notes {
             return Poll::Ready(ClientTurn::Notes(notes));
@@ -193,7 +194,7 @@ impl ClientFlow {
         Poll::Pending
     }
 
-    /// The event for the round when the flow has ended. `None`: the token is written to the store first.
+    /// The outcome of the ended round. `None`: the token is written to the store first.
     fn end(&mut self, rounds: &Rounds, kind: CallKind, event: Event) -> Option<HomeEvent> {
         match event {
             Event::Crashed => Some(HomeEvent::Crashed),
@@ -256,7 +257,8 @@ impl ClientFlow {
         }
     }
 
-    /// Starts to create a task for the flow. A flow that has started stays on this instance, even above the task limit.
+    /// Starts to create a task for the flow. If the handler has started, the task runs on this instance, even
+    /// above the task limit.
     fn create_task(&mut self, reason: DetachReason) {
         if let Some(seed) = self.seed.take() {
             let creation = seed.create(&mut self.flow, reason != DetachReason::Tool);

@@ -1,4 +1,4 @@
-//! A round-robin load balancer that probes `/readyz` and skips instances that refuse connections.
+//! A round-robin load balancer that skips instances that are not ready (`/readyz`) or refuse connections.
 //!
 //! A request is never sent twice: if an instance fails during a request, the client's connection ends.
 
@@ -60,7 +60,7 @@ impl Balancer {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Replaces an instance by one that is ready, or adds it.
+    /// Replaces or adds an instance. Until the next probe it counts as ready.
     pub fn put(&self, index: usize, address: SocketAddr) {
         let backend = Arc::new(Backend {
             address,
