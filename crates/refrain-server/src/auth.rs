@@ -56,7 +56,7 @@ pub struct Caller {
     pub scopes: Scopes,
     /// When the access expires. Subscriptions end then.
     pub expires: Option<SystemTime>,
-    /// The client's address, if the transport knows it. Anonymous callers are limited by it.
+    /// The client's address, if the transport knows it. Limits count anonymous callers by it.
     pub address: Option<IpAddr>,
 }
 
@@ -94,7 +94,7 @@ pub enum AuthRejection {
     /// The DPoP proof is invalid: HTTP 401 with `invalid_dpop_proof`.
     #[error("{0}")]
     InvalidProof(Cow<'static, str>),
-    /// No credentials, and the scheme is not `Bearer`: HTTP 401 with this challenge.
+    /// No credentials, for an authenticator whose scheme is not `Bearer`: HTTP 401 with this challenge.
     #[error("{reason}")]
     Challenged {
         /// The text for the client.
@@ -141,7 +141,8 @@ pub trait Authenticator: Send + Sync + 'static {
     /// The caller of a request with these headers.
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a>;
 
-    /// The caller of a request with this method and these headers. Servers call this method. The default ignores the method.
+    /// The caller of a request with this HTTP method and these headers. Servers call this function; its default ignores the
+    /// HTTP method.
     fn authenticate_request<'a>(
         &'a self,
         method: &'a Method,

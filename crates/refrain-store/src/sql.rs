@@ -41,8 +41,8 @@ pub(crate) fn run<'a, T, E: From<StoreError>>(
     })
 }
 
-/// Returns the number of a new commit. A commit that timed out may reach the database after its retry; its lower number
-/// then causes its rejection.
+/// Returns the number of a new commit. A commit that timed out may reach the database after its retry. It is then rejected,
+/// since its number is lower. Only commits under one lease are compared.
 pub(crate) fn next_commit() -> i64 {
     static COMMITS: AtomicI64 = AtomicI64::new(1);
     COMMITS.fetch_add(1, Ordering::Relaxed)

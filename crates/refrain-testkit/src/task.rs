@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// How often the task is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How long a task that is in memory must stay unchanged before its asks are answered together.
+/// How long a task that a worker still holds must stay unchanged before its asks are answered together.
 const REST_TIME: Duration = Duration::from_millis(100);
 /// How long a lease may exist without a running task before its worker counts as crashed.
 const CRASH_TIMEOUT: Duration = Duration::from_millis(100);

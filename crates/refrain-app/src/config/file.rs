@@ -185,6 +185,8 @@ struct ConfigEntry {
     is_table: bool,
     /// Whether the position is in one item of a list.
     is_item: bool,
+    /// The full name of the value at the position, if it is in a table with free keys.
+    member: Option<String>,
 }
 
 impl ConfigEntry {
@@ -194,7 +196,10 @@ impl ConfigEntry {
             false if self.is_item => {
                 describe(Some(&format!("each item of {}", self.path.name)), error)
             }
-            false => describe(Some(&self.path.name), error),
+            false => {
+                let name = self.member.as_deref().unwrap_or(&self.path.name);
+                describe(Some(name), error)
+            }
         }
     }
 
@@ -282,12 +287,18 @@ fn take_entry(
             return Some(entry);
         }
         if key.span() == *at || contains(value, at) {
+            let member = match value.get_ref() {
+                DeValue::Table(entries) => entries.iter().find(|(_, value)| contains(value, at)),
+                _ => None,
+            };
+            let member = member.map(|(key, _)| names.path(Some(&path), key.get_ref()).name);
             found = Some(ConfigEntry {
                 path,
                 table: table.cloned(),
                 key: key.get_ref().to_string(),
                 is_table: matches!(value.get_ref(), DeValue::Table(_)),
                 is_item: value.span() != *at && matches!(value.get_ref(), DeValue::Array(_)),
+                member,
             });
             break;
         }

@@ -341,7 +341,7 @@ fn invalid_settings_are_rejected() {
         ),
         (
             "[auth]\nimplies = { a = \"b\" }",
-            "2:17: auth.implies must be a list, like [\"b\"], not a string",
+            "2:17: auth.implies.a must be a list, like [\"b\"], not a string",
         ),
         (
             "[auth]\nimplies = [\"a\"]",

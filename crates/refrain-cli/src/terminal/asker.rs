@@ -86,7 +86,7 @@ pub(super) fn prompt(
     }
 }
 
-/// Shows a menu of these choices, plus those to leave the prompt. Returns the index of the choice.
+/// Shows a menu of these choices, plus those to leave the prompt. Returns the index of the choice; leaving is an error.
 pub(super) fn decide(
     console: &mut dyn Console,
     source: impl Into<PromptSource>,

@@ -347,10 +347,7 @@ async fn keys_are_read_from_the_environment() {
 
     let broken = keys.replace("staged", "stagd");
     let error = Serve::new().env("REFRAIN_KEYS", &broken).fails().await;
-    assert!(
-        error.contains("invalid $REFRAIN_KEYS: line 1 of the keys"),
-        "{error}"
-    );
+    assert!(error.contains("invalid $REFRAIN_KEYS: line 1: "), "{error}");
     assert!(!error.contains(&secret(&file)), "{error}");
 }
 

@@ -87,7 +87,7 @@ impl RingKey {
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRingError {
     /// A line is not `ID STATE SECRET`.
-    #[error("line {line} of the keys: {reason}")]
+    #[error("line {line}: {reason}")]
     Line {
         /// The number of the line, from 1.
         line: usize,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// An invalid line in a list of tokens.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} of the token list: {reason}")]
+#[error("line {line}: {reason}")]
 pub struct TokenListError {
     /// The line number, from 1.
     pub line: usize,

@@ -38,6 +38,7 @@ impl Subject {
         self.0.begin(key, account, retention).await
     }
 
+    /// Sets the limit. Returns the error that it causes.
     fn limit_tasks(&self, tasks: u64) -> QuotaReached {
         self.0.set_quota(Quota {
             tasks,
@@ -46,6 +47,7 @@ impl Subject {
         QuotaReached::Tasks(tasks)
     }
 
+    /// Sets the limit. Returns the error that it causes.
     fn limit_kib(&self, kib: u64) -> QuotaReached {
         let bytes = kib * 1024;
         self.0.set_quota(Quota {
@@ -77,7 +79,7 @@ pub(super) async fn unfinished_tasks_are_limited(store: Subject) {
     store.create(new_task.clone()).await;
     let lease = store.claimed(new()).await;
     assert_reached(store.0.create(new()).await, reached);
-    // The limit does not affect other owners, and not the task that exists.
+    // The limit affects neither other owners nor the task that exists.
     store.create_again(new_task).await;
     store.create(new().owner(&bob())).await;
     store.then(&lease, Next::Complete(b"r".to_vec())).await;
@@ -187,6 +189,7 @@ pub(super) async fn bytes_of_records_are_limited(store: Subject) {
 pub(super) async fn records_without_outcomes_are_limited(store: Subject) {
     let reached = store.limit_kib(1);
     let flow = flow();
+    // Each record counts 100 bytes.
     for round in 0..10 {
         let begun = store.begin_for(&alice(), &LogKey::round(flow, round)).await;
         assert_eq!(begun.expect("the quota allows it"), RecordState::Fresh);
@@ -302,6 +305,7 @@ pub(super) async fn last_quarter_of_all_bytes_is_for_small_accounts(store: Subje
     for number in 0..4 {
         store.create(large(48).owner(&owner(number))).await;
     }
+    // A small account has at most a sixteenth of its quota.
     let reached = QuotaReached::Share(kib(4));
     for number in [0, 4] {
         let created = store.0.create(large(8).owner(&owner(number))).await;
