@@ -16,6 +16,7 @@ pub(crate) fn run<F: Args, C: DeserializeOwned>(
     flags: &InstanceFlags<F>,
 ) -> Result<ExitCode, AppError> {
     let mut config = flags.load(settings)?;
+    // In a memory store, a worker would never find a task.
     StoreUrl::or_environment(config.store())?
         .unwrap_or_else(|| app.default_store.clone())
         .check_shared()?;

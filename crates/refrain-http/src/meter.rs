@@ -1,9 +1,9 @@
 //! Limits the bytes that a server sends and that never reach the reader of a response body.
 //!
 //! A server can send interim responses (status 1xx) or HTTP/2 control frames without end. The HTTP implementation skips
-//! them, so no other limit counts them. Each received byte uses up the budget of its connection. Body bytes are credited
-//! back when they are read. Heads, framing and the rest of a dropped body are never read: each request and each chunk
-//! credits a fixed allowance for them.
+//! them, so no other limit counts them. Each received byte uses up the budget of its connection, which grows
+//! slowly. Body bytes are credited back when they are read. Heads, framing and the rest of a dropped body are never read:
+//! each request and each chunk credits a fixed allowance for them.
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use parking_lot::Mutex;
@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes that a server may send at once. Larger than any amount of unread bodies: HTTP/2 flow control allows 5 MiB, the
 /// buffer of HTTP/1 less.
 pub(crate) const BURST: u64 = 8 << 20;
+/// How much the budget grows in a second, up to `BURST`.
 const PER_SECOND: f64 = 1_048_576.0;
 /// Allowed for the head of a response and for the rest of a body that is dropped: the window of an HTTP/2 stream.
 const PER_REQUEST: u64 = 2 << 20;
@@ -56,7 +57,7 @@ impl Meter {
         budget.left = left.unwrap_or_default();
         match left {
             Some(_) => Ok(()),
-            None => Err(io::Error::other("too many bytes outside of responses")),
+            None => Err(io::Error::other("too many bytes outside of bodies")),
         }
     }
 

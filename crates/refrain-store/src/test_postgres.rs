@@ -24,14 +24,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
-/// The environment variable with the URL of a server. Below, "the variable" means this one.
+/// The environment variable with the URL of a server.
 const VARIABLE: &str = "REFRAIN_TEST_POSTGRES";
 
 /// Why the Postgres server for tests cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TestPostgresError {
-    /// The URL in the variable is malformed. The parser's error is omitted, since it may contain the password.
+    /// The URL in `REFRAIN_TEST_POSTGRES` is malformed. The parser's error is omitted, since it may contain the password.
     #[error("{VARIABLE} is not a Postgres URL")]
     Url,
     /// The programs of Postgres are missing.
@@ -58,9 +58,12 @@ pub enum TestPostgresError {
         /// Its log.
         output: String,
     },
-    /// The server in the variable was not started here and cannot be stopped.
+    /// The server in `REFRAIN_TEST_POSTGRES` was not started here and cannot be stopped.
     #[error("the server in {VARIABLE} was not started here and cannot be stopped")]
     NotOwned,
+    /// The server was started without a standby.
+    #[error("the server has no standby; start it with start_with_standby")]
+    NoStandby,
     /// The server rejected a connection or statement.
     #[error("Postgres failed: {0}")]
     Database(#[from] sqlx::Error),
@@ -69,13 +72,13 @@ pub enum TestPostgresError {
 /// A Postgres server that runs until this is dropped.
 pub struct TestPostgres {
     options: PgConnectOptions,
-    /// `None`: the server in the variable is used.
+    /// `None`: the server in `REFRAIN_TEST_POSTGRES` is used.
     server: Option<Mutex<PostgresServer>>,
     standby: Option<Mutex<PostgresServer>>,
 }
 
 impl TestPostgres {
-    /// Starts a server, or uses the one in the variable.
+    /// Starts a server, or uses the one in `REFRAIN_TEST_POSTGRES`.
     pub fn start() -> Result<Self, TestPostgresError> {
         match std::env::var(VARIABLE) {
             Ok(url) => Ok(Self {
@@ -102,7 +105,7 @@ impl TestPostgres {
         })
     }
 
-    /// Starts a server with a synchronous standby. Ignores the variable.
+    /// Starts a server with a synchronous standby. Ignores `REFRAIN_TEST_POSTGRES`.
     pub async fn start_with_standby() -> Result<Self, TestPostgresError> {
         let start = || {
             let password = random();
@@ -151,7 +154,8 @@ impl TestPostgres {
 
     /// Kills the server with SIGKILL, promotes the standby, and returns the standby's port.
     pub fn fail_over(&self) -> Result<u16, TestPostgresError> {
-        let standby = self.standby.as_ref().ok_or(TestPostgresError::NotOwned)?;
+        let standby = self.standby.as_ref();
+        let standby = standby.ok_or(TestPostgresError::NoStandby)?;
         self.owned()?.lock().kill()?;
         let standby = standby.lock();
         standby.promote()?;
@@ -197,7 +201,7 @@ impl TestPostgres {
         self.owned()?.lock().run()
     }
 
-    /// Returns whether the server can be stopped. The server in the variable cannot.
+    /// Returns whether the server can be stopped. The one in `REFRAIN_TEST_POSTGRES` cannot.
     pub fn can_stop(&self) -> bool {
         self.server.is_some()
     }

@@ -332,6 +332,7 @@ fn write_ask(out: &mut Vec<u8>, ask: &Ask) {
     out.extend_from_slice(b"}}");
 }
 
+/// Writes the `_meta` member and the end of a response.
 fn write_meta(out: &mut Vec<u8>, more: Option<&str>, server_info: &RawValue) {
     out.extend_from_slice(b",\"_meta\":{");
     if let Some(members) = more {

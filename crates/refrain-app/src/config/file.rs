@@ -20,6 +20,9 @@ use toml::de::{DeTable, DeValue, Deserializer, Error};
 
 /// The setting whose default depends on another.
 const SHED_ABOVE: &str = "limits.shed_above";
+/// The table of the servers behind a gateway, and its names in the configurations of hosts.
+const BACKENDS: &str = "backends";
+const HOST_TABLES: [&str; 2] = ["mcpServers", "servers"];
 /// How the parser's errors about a text without quotes begin, if it starts like another kind of value.
 const UNQUOTED_TEXT: [&str; 6] = [
     "invalid boolean",
@@ -217,6 +220,9 @@ impl ConfigEntry {
         if let Some((other, _)) = inside.or_else(|| elsewhere().next()) {
             let other = other.map_or("the top of the file".into(), |other| format!("[{other}]"));
             return format!("{message}; move it to {other}");
+        }
+        if table.is_none() && HOST_TABLES.contains(&key) && names.is_table(BACKENDS) {
+            return format!("{message}; did you mean {BACKENDS:?}?");
         }
         let similar = names
             .children(self.table.as_ref())

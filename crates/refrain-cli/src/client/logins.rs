@@ -29,7 +29,7 @@ pub(super) type GrantsFuture<'a, T> =
 pub(super) struct Logins(PathBuf);
 
 impl Logins {
-    /// `None` if there is neither `$XDG_STATE_HOME` nor `$HOME`.
+    /// `None` if neither `$XDG_STATE_HOME` nor `$HOME` is an absolute path.
     pub(super) fn find() -> Option<Self> {
         let path = |name| std::env::var_os(name).map(PathBuf::from);
         // Relative paths are ignored, as the XDG specification requires.
@@ -43,7 +43,9 @@ impl Logins {
 
     pub(super) fn require() -> Result<Self, CommandError> {
         Self::find().ok_or_else(|| {
-            CommandError::usage("no directory for logins: neither $XDG_STATE_HOME nor $HOME is set")
+            CommandError::usage(
+                "no directory for logins: neither $XDG_STATE_HOME nor $HOME is an absolute path",
+            )
         })
     }
 

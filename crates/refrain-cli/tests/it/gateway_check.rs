@@ -139,6 +139,18 @@ fn hint_matches_the_transport_of_the_backend() {
 }
 
 #[test]
+fn table_of_a_host_is_corrected() {
+    let files = Files::new();
+    for name in ["mcpServers", "servers"] {
+        let config = format!("[{name}.web]\nurl = \"http://127.0.0.1:1/mcp\"\n");
+        let output = check(&files.write("gateway.toml", &config), &[]);
+        assert_eq!(output.code, 1, "{output:?}");
+        let error = format!("unknown setting \"{name}\"; did you mean \"backends\"?");
+        assert!(output.err.contains(&error), "{output:?}");
+    }
+}
+
+#[test]
 fn program_that_is_missing_fails_the_check() {
     let output = refrain(["gateway", "check", "--", "no-such-program"]);
     assert_eq!(output.code, 1, "{output:?}");

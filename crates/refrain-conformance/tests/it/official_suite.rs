@@ -1,6 +1,6 @@
 //! The server scenarios of the official conformance suite.
 //!
-//! The script installs the suite. The tests fail if the installation fails.
+//! `scripts/conformance` installs the suite. The tests fail if the installation fails.
 
 use refrain_testkit::net::tools::{listening, root, run};
 use tokio::process::Command;

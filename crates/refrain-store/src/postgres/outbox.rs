@@ -6,8 +6,8 @@ use crate::sql::{DeliveryRecord, claim_outbox, retry_delivery, trim_outbox};
 
 const CLAIM: &str = claim_outbox!(
     now!(),
-    // Usually no delivery is due, and the index on `due` shows it. The time in a query hides it from the planner, which could
-    // otherwise sort all due deliveries.
+    // Usually no delivery is due, and the index on `due` shows it. The subquery hides the current time from the planner,
+    // which could otherwise sort all due deliveries.
     concat!(
         "due <= (SELECT ",
         now!(),
@@ -45,7 +45,7 @@ mod tests {
     use crate::test_postgres::TestPostgres;
     use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 
-    /// With 10,000 deliveries that wait for a retry, a claim reads none of them, also with a plan for any parameters.
+    /// With 10,000 deliveries that wait for a retry, a claim reads none of them, also with a generic plan.
     #[tokio::test]
     async fn claim_does_not_read_waiting_deliveries() {
         let postgres = TestPostgres::shared().expect("a Postgres server");
@@ -71,15 +71,15 @@ mod tests {
         assert_read(&mut connection, "(actual rows=10 ").await;
     }
 
-    /// Asserts that a claim reads this number of rows in the order of turns.
-    async fn assert_read(connection: &mut PgConnection, rows: &str) {
+    /// Asserts that a claim reads rows in the order of turns. `actual` is what the plan says about these rows.
+    async fn assert_read(connection: &mut PgConnection, actual: &str) {
         let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) EXECUTE claim('one', 1, 10)";
         let plan = connection.fetch_all(explain).await.expect("a plan");
         let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
         let by_turn = "Index Scan using refrain_outbox_turn ";
         let found: Vec<&String> = plan.iter().filter(|step| step.contains(by_turn)).collect();
         let plan = plan.join("\n");
-        assert!(found.len() == 1 && found[0].contains(rows), "{plan}");
+        assert!(found.len() == 1 && found[0].contains(actual), "{plan}");
         assert!(
             !plan.contains("Sort") && !plan.contains("Seq Scan"),
             "{plan}"

@@ -387,7 +387,7 @@ fn with_rejection_reasons(
     pending: &PendingCall,
 ) -> CommandError {
     let report = report.note(
-        "the call may have expired, or this server may not share the keys or the store of the server that asked",
+        "the call may have expired, the server may have restarted without --keys, or it may not share the keys or the store of the server that asked",
     );
     let answered = answered(pending);
     match answered.is_empty() || is_about_state(kind) {
