@@ -66,7 +66,7 @@ pub enum LogError {
         /// The maximum number of records.
         capacity: usize,
     },
-    /// A limit of stored bytes is reached, of the account or of all accounts. Nothing was recorded. For a store, the source is
+    /// A limit of stored records or bytes is reached, of the account or of all accounts. Nothing was recorded. For a store, the source is
     /// the `QuotaReached` of `refrain-store`.
     #[error("{0}")]
     Quota(#[source] Box<dyn Error + Send + Sync>),
@@ -134,8 +134,8 @@ pub trait ReplayLog: Send + Sync {
 ///
 /// When it is full, no new work may start until old records expire. Evicting a record earlier would let its work repeat.
 /// An outcome of more than a 16th of the free memory is not kept: the work then counts as interrupted if it is repeated. So
-/// large outcomes leave room for small ones. An account may start work while its records use fewer bytes than are free, so
-/// one account uses half of the memory at most.
+/// large outcomes leave room for small ones. An account may start work while it has fewer records and bytes than are free, so
+/// one account uses half of the records and of the memory at most.
 #[derive(Clone, Default)]
 pub struct MemoryReplayLog {
     inner: Arc<Mutex<Records>>,
@@ -149,8 +149,20 @@ struct Records {
     count: u64,
     /// The bytes of all outcomes.
     bytes: usize,
-    /// The bytes of the records of each account.
-    by_account: HashMap<Principal, usize>,
+    by_account: HashMap<Principal, AccountUsage>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct AccountUsage {
+    records: usize,
+    /// The bytes of the outcomes.
+    value_bytes: usize,
+}
+
+impl AccountUsage {
+    fn bytes(self) -> usize {
+        self.records * MemoryReplayLog::RECORD_BYTES + self.value_bytes
+    }
 }
 
 /// The expiry of a record, and a unique number.
@@ -184,7 +196,7 @@ impl Records {
             value: None,
         };
         self.by_key.insert(key.clone(), record);
-        *self.by_account.entry(account.clone()).or_default() += MemoryReplayLog::RECORD_BYTES;
+        self.by_account.entry(account.clone()).or_default().records += 1;
     }
 
     fn set_value(&mut self, key: &LogKey, value: &str) {
@@ -195,7 +207,7 @@ impl Records {
         record.value = Some(value.to_owned());
         self.bytes = self.bytes - before + value.len();
         if let Some(used) = self.by_account.get_mut(&record.account) {
-            *used = *used - before + value.len();
+            used.value_bytes = used.value_bytes - before + value.len();
         }
     }
 
@@ -206,14 +218,15 @@ impl Records {
         self.by_expiry.remove(&record.expiry);
         self.bytes -= record.value_bytes();
         if let Some(used) = self.by_account.get_mut(&record.account) {
-            *used -= MemoryReplayLog::RECORD_BYTES + record.value_bytes();
-            if *used == 0 {
+            used.records -= 1;
+            used.value_bytes -= record.value_bytes();
+            if used.records == 0 {
                 self.by_account.remove(&record.account);
             }
         }
     }
 
-    fn bytes_of(&self, account: &Principal) -> usize {
+    fn usage_of(&self, account: &Principal) -> AccountUsage {
         self.by_account.get(account).copied().unwrap_or_default()
     }
 }
@@ -260,7 +273,7 @@ impl MemoryReplayLog {
     pub fn usage(&self, account: &Principal) -> (usize, usize) {
         let records = self.inner.lock();
         let all = records.bytes + records.by_key.len() * Self::RECORD_BYTES;
-        (records.bytes_of(account), all)
+        (records.usage_of(account).bytes(), all)
     }
 
     /// Deletes expired records, at most `most`. Returns their number.
@@ -291,18 +304,21 @@ impl MemoryReplayLog {
         }
         records.remove(key);
         let capacity = self.capacity.unwrap_or(Self::CAPACITY);
-        if records.by_key.len() >= capacity {
+        let free = capacity.saturating_sub(records.by_key.len());
+        let used = records.usage_of(account);
+        let (count, bytes) = (used.records, used.bytes());
+        let reached = if free == 0 {
             return Err(LogError::Full { capacity });
-        }
-        let used = records.bytes_of(account);
-        if used > Self::BYTES - records.bytes {
-            let reached = format!(
-                "the replay log has {used} bytes of this caller, and less memory than that for others; try again when some have expired"
-            );
-            return Err(LogError::Quota(reached.into()));
-        }
-        records.insert(key, account, retention.until);
-        Ok(RecordState::Fresh)
+        } else if count >= free {
+            format!("{count} records of this caller, and no more room than that for others")
+        } else if bytes > Self::BYTES - records.bytes {
+            format!("{bytes} bytes of this caller, and less memory than that for others")
+        } else {
+            records.insert(key, account, retention.until);
+            return Ok(RecordState::Fresh);
+        };
+        let reached = format!("the replay log has {reached}; try again when some have expired");
+        Err(LogError::Quota(reached.into()))
     }
 }
 

@@ -226,6 +226,31 @@ async fn account_uses_at_most_half_of_the_memory() {
 }
 
 #[tokio::test]
+async fn account_uses_at_most_half_of_the_records() {
+    let log = MemoryReplayLog::with_capacity(4);
+    let flow = refrain_core::FlowId::from_bytes([7; 16]);
+    let [alice, bob, carol] = ["alice", "bob", "carol"].map(Principal::new);
+    let begin = async |round, account: &Principal| {
+        let keep = Retention { now: 1, until: 2 };
+        let key = LogKey::round(flow, round);
+        log.begin(&key, account, keep).await
+    };
+    for round in 0..2 {
+        assert_eq!(begin(round, &alice).await.unwrap(), RecordState::Fresh);
+    }
+    let rejected = begin(2, &alice).await.unwrap_err();
+    assert!(matches!(rejected, LogError::Quota(_)), "{rejected}");
+    assert_eq!(begin(2, &bob).await.unwrap(), RecordState::Fresh);
+    // Records that exist need no room, and a deleted one leaves room for another.
+    assert_eq!(begin(0, &alice).await.unwrap(), RecordState::Begun);
+    log.forget(&LogKey::round(flow, 0)).await.unwrap();
+    assert_eq!(begin(3, &alice).await.unwrap(), RecordState::Fresh);
+    assert_eq!(begin(4, &carol).await.unwrap(), RecordState::Fresh);
+    let dave = begin(5, &Principal::new("dave")).await.unwrap_err();
+    assert!(matches!(dave, LogError::Full { capacity: 4 }), "{dave}");
+}
+
+#[tokio::test]
 async fn scopes_and_names_with_slashes_are_distinct() {
     let (mut world, book) = (World::new(), Book::default());
     world.replay_log = Some(Arc::new(MemoryReplayLog::new()));
