@@ -359,7 +359,7 @@ impl Cx {
                 retention,
                 needs_outcome,
             };
-            step::at_most_once(log, record, work)
+            step::at_most_once(shared, log, record, work)
         })
     }
 

@@ -176,21 +176,14 @@ fn finish(
         slot.phase = Phase::Idle;
         state.running -= 1;
     }
-    let mut is_busy = false;
-    let outcome = match failure(&outcome) {
-        Some((ErrorKind::Retry, error)) if state.can_retry() => {
-            state.retry = Some(Box::new(error));
-            return StepAction::Stop;
-        }
-        // The replay log is unavailable, and only a task can retry.
-        Some((ErrorKind::Retry, error)) if key.kind == OperationKind::Once => {
-            to_outcome::<()>(Err(Error::internal(error)))
-        }
-        failure => {
-            is_busy = matches!(failure, Some((ErrorKind::Busy { .. }, _)));
-            outcome
-        }
-    };
+    let failure = failure(&outcome);
+    let is_busy = matches!(failure, Some((ErrorKind::Busy { .. }, _)));
+    if let Some((ErrorKind::Retry, error)) = failure
+        && state.can_retry()
+    {
+        state.retry = Some(Box::new(error));
+        return StepAction::Stop;
+    }
     let entry = Entry::new(key.clone(), 0, outcome);
     let Some(index) = state.append(entry, shared.env.limits.entries) else {
         return StepAction::Stop;
@@ -263,22 +256,31 @@ pub(super) struct OnceRecord {
 }
 
 /// The error of work whose start was not recorded.
-fn not_recorded(error: &LogError) -> Error {
-    if let LogError::Quota(reached) = error {
-        return Error::msg(format!("this work was not started: {reached}"));
+fn not_recorded(error: &LogError, shared: &Shared) -> Error {
+    if !matches!(error, LogError::Quota(_)) {
+        limited_event!(ERROR, %error, "failed to record the start of work");
     }
-    limited_event!(ERROR, %error, "failed to record the start of work");
+    // No work was done, so a task retries, unless an earlier run was recorded.
+    let can_retry = shared.lock().can_retry();
     match error {
         LogError::Unreadable { .. } => Error::msg(
             "this work was already done, but its recorded outcome cannot be opened; it is not repeated",
         ),
-        // Nothing was recorded and no work was done, so a task may retry.
-        _ => Error::retry("replay log unavailable; try again later"),
+        LogError::Quota(reached) => {
+            let reached = format!("this work was not started: {reached}");
+            match can_retry {
+                true => Error::retry(reached),
+                false => Error::msg(reached),
+            }
+        }
+        _ if can_retry => Error::retry("replay log unavailable; try again later"),
+        _ => Error::internal("replay log unavailable; try again later"),
     }
 }
 
 /// Runs `work` unless the replay log contains an earlier start.
 pub(super) async fn at_most_once<T, E, F>(
+    shared: &Shared,
     log: Option<Arc<dyn ReplayLog>>,
     record: OnceRecord,
     work: F,
@@ -294,7 +296,7 @@ where
     };
     let OnceRecord { key, account, .. } = &record;
     let begun = log.begin(key, account, record.retention).await;
-    match begun.map_err(|error| not_recorded(&error))? {
+    match begun.map_err(|error| not_recorded(&error, shared))? {
         RecordState::Fresh => {}
         RecordState::Begun => {
             return Err(Error::msg(

@@ -3,7 +3,9 @@
 use crate::support::store::{Instance, Stop, Store, at_second, env, gate, pass, run, write_line};
 use crate::support::{Book, NOON, Num, World, handler, handler_with, num};
 use futures_util::future::{Either, join, select};
-use refrain_core::{Error, ErrorKind, Event, MemoryReplayLog, ok};
+use refrain_core::{
+    Error, ErrorKind, Event, FlowId, LogKey, MemoryReplayLog, ReplayLog, Retention, ok,
+};
 use serde_json::json;
 use std::pin::pin;
 use std::sync::Arc;
@@ -289,6 +291,36 @@ async fn once_is_not_retried() {
     });
     assert_eq!(run(&world, &mut store, &handler).await.out(), 4);
     assert_eq!(book.lines(), ["tried"]);
+}
+
+/// A quota that is reached delays a task, and fails any other call.
+#[tokio::test]
+async fn once_over_a_quota_is_retried_by_a_task() {
+    let (mut world, mut store, book) = (World::new(), Store::new(), Book::default());
+    let log = MemoryReplayLog::with_capacity(2);
+    world.replay_log = Some(Arc::new(log.clone()));
+    let other = LogKey::round(FlowId::from_bytes([7; 16]), 0);
+    let keep = Retention {
+        now: 0,
+        until: u64::MAX,
+    };
+    log.begin(&other, &world.principal, keep).await.unwrap();
+    let handler = handler_with(book.clone(), |cx, book| async move {
+        cx.once("o", write_line(&book, "done")).await
+    });
+    let reached = "this work was not started: the replay log has 1 records of this caller";
+    let first = world.first(&handler).await;
+    let error = first.error();
+    assert!(matches!(error.kind(), ErrorKind::Failed), "{error:?}");
+    assert!(error.to_string().starts_with(reached), "{error}");
+    for _ in 0..2 {
+        let stop = run(&world, &mut store, &handler).await;
+        assert!(matches!(stop.error().kind(), ErrorKind::Retry), "{stop:?}");
+        assert!(stop.error().to_string().starts_with(reached), "{stop:?}");
+    }
+    log.forget(&other).await.unwrap();
+    assert_eq!(run(&world, &mut store, &handler).await.out(), 4);
+    assert_eq!(book.lines(), ["done"]);
 }
 
 #[tokio::test]
