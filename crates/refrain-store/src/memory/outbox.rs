@@ -13,6 +13,8 @@ pub(super) struct Outbox {
     deliveries: BTreeMap<(String, String), OutboxRow>,
     /// Endpoint, turn, due time and id of every delivery.
     turns: BTreeSet<(String, u64, SystemTime, String)>,
+    /// Endpoint, due time and id of every delivery.
+    due: BTreeSet<(String, SystemTime, String)>,
     /// Endpoint, caller, turn and id of every delivery.
     accounts: BTreeSet<(String, Option<String>, u64, String)>,
 }
@@ -29,6 +31,11 @@ impl OutboxRow {
     fn turn_key(&self) -> (String, u64, SystemTime, String) {
         let Delivery { endpoint, id, .. } = &self.delivery;
         (endpoint.clone(), self.turn, self.due, id.clone())
+    }
+
+    fn due_key(&self) -> (String, SystemTime, String) {
+        let Delivery { endpoint, id, .. } = &self.delivery;
+        (endpoint.clone(), self.due, id.clone())
     }
 
     fn account_key(&self) -> (String, Option<String>, u64, String) {
@@ -90,6 +97,7 @@ impl Outbox {
 
     fn insert(&mut self, row: OutboxRow) {
         self.turns.insert(row.turn_key());
+        self.due.insert(row.due_key());
         self.accounts.insert(row.account_key());
         let key = (row.delivery.endpoint.clone(), row.delivery.id.clone());
         self.deliveries.insert(key, row);
@@ -98,8 +106,16 @@ impl Outbox {
     fn remove(&mut self, key: &(String, String)) -> Option<OutboxRow> {
         let row = self.deliveries.remove(key)?;
         self.turns.remove(&row.turn_key());
+        self.due.remove(&row.due_key());
         self.accounts.remove(&row.account_key());
         Some(row)
+    }
+
+    /// When the next delivery to the endpoint is due.
+    fn next_due(&self, endpoint: &str) -> Option<SystemTime> {
+        let first = (endpoint.to_owned(), SystemTime::UNIX_EPOCH, String::new());
+        let (name, due, _) = self.due.range(first..).next()?;
+        (name == endpoint).then_some(*due)
     }
 
     pub(super) fn claim(
@@ -109,6 +125,9 @@ impl Outbox {
         lease: Duration,
         most: usize,
     ) -> Vec<Delivery> {
+        if self.next_due(endpoint).is_none_or(|due| due > now) {
+            return Vec::new();
+        }
         let first = (
             endpoint.to_owned(),
             0,
@@ -164,5 +183,50 @@ impl Outbox {
             self.remove(key);
         }
         dropped.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::{StoredStatus, TaskId};
+
+    const LEASE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn next_due_time_follows_every_change() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let mut outbox = Outbox::default();
+        for (number, endpoint) in [(1, "a"), (2, "b"), (3, "b"), (4, "c")] {
+            let delivery = Delivery {
+                endpoint: endpoint.to_owned(),
+                id: number.to_string(),
+                task: TaskId::new([number; 24]),
+                tool: "tool".to_owned(),
+                status: StoredStatus::Completed,
+                created: at(0),
+                ended: at(number.into()),
+                attempt: 0,
+            };
+            outbox.insert(OutboxRow {
+                due: delivery.ended,
+                turn: 0,
+                account: Principal::anonymous(),
+                delivery,
+            });
+        }
+        assert_eq!(outbox.next_due("b"), Some(at(2)));
+        assert_eq!(outbox.claim("b", at(1), LEASE, 9), []);
+        let first = outbox.claim("b", at(5), LEASE, 1).remove(0);
+        assert_eq!((&*first.id, outbox.next_due("b")), ("2", Some(at(3))));
+        let second = outbox.claim("b", at(6), LEASE, 9).remove(0);
+        assert_eq!((&*second.id, outbox.next_due("b")), ("3", Some(at(65))));
+        outbox.finish(&second, Some(at(7)));
+        assert_eq!(outbox.next_due("b"), Some(at(7)));
+        outbox.finish(&first, None);
+        outbox.finish(&second, None);
+        assert_eq!(outbox.next_due("b"), None);
+        assert_eq!(outbox.trim(at(9), Duration::ZERO, 0, 9), 2);
+        assert!(outbox.due.is_empty() && outbox.next_due("a").is_none());
     }
 }

@@ -3,7 +3,8 @@
 use super::{Result, SqliteStore, now};
 use crate::sql::{DeliveryRecord, claim_outbox, retry_delivery, trim_outbox};
 
-const CLAIM: &str = claim_outbox!("$4", "");
+// The `+` excludes the index on `due`.
+const CLAIM: &str = claim_outbox!("$4", "+due <= $4", "", "IN (SELECT id FROM found)");
 pub(super) const RETRY: &str = retry_delivery!("$4");
 const TRIM: &str = trim_outbox!("$4", "");
 const IS_DUE: &str =
@@ -35,5 +36,27 @@ impl SqliteStore {
         }
         let trim = sqlx::query(TRIM).bind(age).bind(rows).bind(most);
         Ok(self.execute(trim.bind(now()), 0).await? as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlx::AssertSqlSafe;
+
+    #[tokio::test]
+    async fn claim_reads_due_deliveries_in_their_order() {
+        let dir = tempfile::TempDir::new().expect("a directory");
+        let store = SqliteStore::open(dir.path().join("refrain.db")).await;
+        let store = store.expect("it opens");
+        let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {CLAIM}"));
+        let explain = sqlx::query_as(explain).bind("one").bind(1_i64);
+        let explain = explain.bind(10_i64).bind(now());
+        let plan: Vec<(i64, i64, i64, String)> = store.fetch(explain).await.expect("a plan");
+        let plan: Vec<&str> = plan.iter().map(|step| step.3.as_str()).collect();
+        let found = "SEARCH refrain_outbox USING INDEX refrain_outbox_turn (endpoint=?)";
+        assert!(plan.contains(&found), "{plan:?}");
+        let sorts = plan.iter().any(|step| step.contains("ORDER BY"));
+        assert!(!sorts, "{plan:?}");
     }
 }
