@@ -85,6 +85,7 @@ const CHECKS: &[Check<Subject>] = checks![
     quotas::bytes_of_all_owners_are_limited,
     quotas::ended_task_keeps_only_its_result,
     quotas::deleted_data_does_not_count,
+    quotas::concurrent_sweeps_lose_no_usage,
     quotas::concurrent_creations_exceed_the_quota_by_at_most_one_each,
     claims::claim_is_limited,
     claims::only_tools_of_the_worker_are_claimed,

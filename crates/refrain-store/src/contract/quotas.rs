@@ -399,6 +399,35 @@ pub(super) async fn deleted_data_does_not_count(store: Subject) {
     store.cancel(&all.task).await;
 }
 
+/// A store may forget accounts without data, but not while their data is written.
+pub(super) async fn concurrent_sweeps_lose_no_usage(store: Subject) {
+    fn new(kib: usize, number: usize) -> NewTask {
+        large(kib).account(&format!("account {}", number % 2))
+    }
+    let write = async |store: Subject, number: usize| {
+        for _ in 0..10 {
+            let new = new(2, number).ttl(Duration::ZERO);
+            let task = store.create(new).await;
+            let cancelled = store.0.cancel(&task.id, &Principal::anonymous()).await;
+            assert!(cancelled.expect("no error"));
+            store.sweep(Duration::ZERO, 100).await;
+        }
+        store.create(new(20, number)).await;
+    };
+    store.concurrently(write).await;
+    // The deleted tasks do not count, and the others all do: four of each account.
+    let sweep = async || store.sweep(Duration::ZERO, 100).await.tasks;
+    until(async || (sweep().await == 0).then_some(())).await;
+    for number in 0..2 {
+        let reached = store.limit_tasks(4);
+        assert_reached(store.0.create(new(20, number)).await, reached);
+        let reached = store.limit_kib(95);
+        assert_reached(store.0.create(new(20, number)).await, reached);
+        store.limit_kib(101);
+        store.create(new(20, number)).await;
+    }
+}
+
 /// A store may check the quota before it counts concurrent writes, so each of the eight workers may exceed it by one task.
 pub(super) async fn concurrent_creations_exceed_the_quota_by_at_most_one_each(store: Subject) {
     store.limit_tasks(10);

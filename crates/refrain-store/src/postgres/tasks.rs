@@ -237,6 +237,21 @@ const SWEEP: &str = concat!(
     SELECT (SELECT count(*) FROM tasks), (SELECT count(*) FROM records), (SELECT count(*) FROM tokens)"
 );
 
+/// Deletes the usage of accounts without data, at most of `$1` accounts. A row that another transaction changes is skipped. Since
+/// the deleted rows of an account add up to 0, its usage stays the same, whatever its other rows contain. This is a separate
+/// transaction: it waits for no lock, while the triggers of [`SWEEP`] wait for rows of `'*'`.
+const SWEEP_USAGE: &str = "
+WITH locked AS MATERIALIZED (
+    SELECT owner, slot, tasks, bytes FROM refrain_usage WHERE owner IN (
+        SELECT owner FROM refrain_usage WHERE owner <> '*'
+        GROUP BY owner HAVING sum(tasks) = 0 AND sum(bytes) = 0 LIMIT $1)
+    FOR UPDATE SKIP LOCKED
+), unused AS (
+    SELECT owner FROM locked GROUP BY owner HAVING sum(tasks) = 0 AND sum(bytes) = 0
+)
+DELETE FROM refrain_usage WHERE (owner, slot) IN (SELECT owner, slot FROM locked JOIN unused USING (owner))
+RETURNING CAST(1 AS BIGINT)";
+
 impl PgStore {
     /// Inserts a task and returns its creation time. `None`: its id or its flow exists.
     pub(super) async fn insert(
@@ -328,6 +343,8 @@ impl PgStore {
         let sweep = sqlx::query_as(SWEEP).bind(keep).bind(limit);
         let swept: Vec<(i64, i64, i64)> = self.fetch(sweep).await?;
         let (tasks, records, tokens) = swept.first().copied().unwrap_or_default();
+        let usage = sqlx::query_as(SWEEP_USAGE).bind(limit);
+        self.fetch::<(i64,)>(usage).await?;
         Ok(SweepCounts {
             tasks: tasks.unsigned_abs(),
             records: records.unsigned_abs(),

@@ -220,14 +220,17 @@ macro_rules! swept_tasks {
     };
 }
 
-/// Deletes at most `$3` of each. A row for each deleted task is 1, for a record 2, for a token 3.
+/// Deletes at most `$3` of each, and of the usage of accounts without data. A row for each deleted task is 1, for a record 2,
+/// for a token 3.
 const SWEEP: &str = concat!(
     "DELETE FROM refrain_asks WHERE task IN ", swept_tasks!(), ";
     DELETE FROM refrain_tasks WHERE id IN ", swept_tasks!(), " RETURNING 1;
     DELETE FROM refrain_log
     WHERE rowid IN (SELECT rowid FROM refrain_log WHERE until < $1 / 1000000 ORDER BY until LIMIT $3) RETURNING 2;
     DELETE FROM refrain_tokens
-    WHERE rowid IN (SELECT rowid FROM refrain_tokens WHERE until <= $1 ORDER BY until LIMIT $3) RETURNING 3"
+    WHERE rowid IN (SELECT rowid FROM refrain_tokens WHERE until <= $1 ORDER BY until LIMIT $3) RETURNING 3;
+    DELETE FROM refrain_usage
+    WHERE rowid IN (SELECT rowid FROM refrain_usage WHERE tasks = 0 AND bytes = 0 AND owner <> '*' LIMIT $3)"
 );
 
 impl SqliteStore {

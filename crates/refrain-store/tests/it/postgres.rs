@@ -1,9 +1,10 @@
 //! The store in Postgres: contract, fleets, restarts, lost connections.
 
 use super::support::{
-    HOUR, UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_created, assert_failed,
-    assert_late_failures_are_reported, assert_newer_schema, assert_old_record_is_not_counted,
-    assert_unavailable, claim, commit, create_leased, new_task,
+    HOUR, UNDO_MIGRATIONS, USAGE_OWNERS, assert_claimable, assert_counted, assert_created,
+    assert_failed, assert_late_failures_are_reported, assert_newer_schema,
+    assert_old_record_is_not_counted, assert_unavailable, claim, commit, create_leased,
+    leave_data_of_one_account, new_task,
 };
 use refrain_core::Principal;
 use refrain_store::test_postgres::TestPostgres;
@@ -466,6 +467,43 @@ async fn failure_at_commit_is_reported() {
     let owner = Principal::anonymous();
     assert_failed(&store.cancel(&lease.task, &owner).await);
     assert_failed(&store.extend(std::slice::from_ref(&lease), HOUR).await);
+}
+
+/// The connections of a store use several rows for one account, whose sum is 0.
+#[tokio::test]
+async fn sweep_deletes_the_usage_of_accounts_without_data() {
+    let (_postgres, url, store) = new_store().await;
+    let mut connection = connect(&url).await;
+    let rows = "INSERT INTO refrain_usage (owner, slot, tasks, bytes) \
+        VALUES ('=left', 16, 1, -10), ('=left', 17, -1, 10), ('=kept', 16, 1, 0), ('=kept', 17, 0, -10)";
+    connection.execute(rows).await.unwrap();
+    leave_data_of_one_account(&*store).await;
+    let owners = sqlx::query_scalar(USAGE_OWNERS);
+    let owners: Vec<String> = owners.fetch_all(&mut connection).await.unwrap();
+    assert_eq!(owners, ["*", "=account 0", "=kept"]);
+}
+
+/// A count that is added while a sweep deletes the account's rows is kept, and the sweep does not wait for it.
+#[tokio::test]
+async fn sweep_does_not_lose_concurrent_usage() {
+    let (_postgres, url, store) = new_store().await;
+    let (mut writer, mut other) = (connect(&url).await, connect(&url).await);
+    let rows = "INSERT INTO refrain_usage (owner, slot, tasks, bytes) \
+        VALUES ('=a', 16, 1, 10), ('=a', 17, -1, -10), ('=a', 18, 0, 0)";
+    writer.execute(rows).await.unwrap();
+    for statement in [
+        "BEGIN",
+        "UPDATE refrain_usage SET tasks = tasks + 1 WHERE slot = 17",
+    ] {
+        writer.execute(statement).await.unwrap();
+    }
+    store.sweep(Duration::ZERO, 100).await.unwrap();
+    writer.execute("COMMIT").await.unwrap();
+    store.sweep(Duration::ZERO, 100).await.unwrap();
+    let tasks =
+        "SELECT sum(tasks)::bigint, sum(bytes)::bigint FROM refrain_usage WHERE owner = '=a'";
+    let sums: (i64, i64) = sqlx::query_as(tasks).fetch_one(&mut other).await.unwrap();
+    assert_eq!(sums, (1, 0));
 }
 
 /// With 100,000 tasks that wait for an answer and 100,000 ready tasks, a claim reads only the tasks that it takes.

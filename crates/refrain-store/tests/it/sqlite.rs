@@ -1,9 +1,9 @@
 //! The store in a SQLite file: contract, sharing, locking.
 
 use super::support::{
-    UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_created,
+    UNDO_MIGRATIONS, USAGE_OWNERS, assert_claimable, assert_counted, assert_created,
     assert_late_failures_are_reported, assert_newer_schema, assert_old_record_is_not_counted,
-    assert_unavailable, create_leased, new_task,
+    assert_unavailable, create_leased, leave_data_of_one_account, new_task,
 };
 use refrain_store::{Creation, OpenStoreError, SqliteStore, Store, StoreError, contract};
 use sqlx::{Connection, SqliteConnection};
@@ -218,6 +218,16 @@ async fn failure_at_commit_is_reported() {
     let row = store.find(&lease.task).await.unwrap().unwrap();
     assert_eq!(row.task.revision, 1, "nothing was written");
     assert!(row.task.asks.is_empty());
+}
+
+#[tokio::test]
+async fn sweep_deletes_the_usage_of_accounts_without_data() {
+    let (_dir, path) = new_file();
+    let store = open(&path).await;
+    leave_data_of_one_account(&*store).await;
+    let owners = sqlx::query_scalar(USAGE_OWNERS);
+    let owners: Vec<String> = owners.fetch_all(&mut connect(&path).await).await.unwrap();
+    assert_eq!(owners, ["*", "=account 0"]);
 }
 
 /// Checks the query plan of the query that workers run most.

@@ -160,6 +160,35 @@ pub(crate) async fn assert_old_record_is_not_counted(store: &dyn Store) {
     assert!(matches!(rejected, Err(LogError::Quota(_))), "{rejected:?}");
 }
 
+/// Selects the owners in the table of usage.
+pub(crate) const USAGE_OWNERS: &str = "SELECT DISTINCT owner FROM refrain_usage ORDER BY owner";
+
+/// Creates and deletes tasks of three accounts, and leaves a task of the first.
+pub(crate) async fn leave_data_of_one_account(store: &dyn Store) {
+    let new = |id: u8, ttl| NewTask {
+        account: Principal::new(format!("account {}", id % 3)),
+        ttl,
+        ..new_task(id)
+    };
+    for id in 0..6 {
+        let task = new(id, Duration::ZERO);
+        assert_created(&[store.create(task.clone()).await]);
+        let cancelled = store.cancel(&task.id, &task.owner).await;
+        assert!(cancelled.expect("no error"));
+    }
+    assert_created(&[store.create(new(6, HOUR)).await]);
+    let mut deleted = 0;
+    while deleted < 6 {
+        deleted += store
+            .sweep(Duration::ZERO, 100)
+            .await
+            .expect("no error")
+            .tasks;
+    }
+    // Rows may be locked by another write when they are deleted.
+    store.sweep(Duration::ZERO, 100).await.expect("no error");
+}
+
 /// A task of a tool that the tests reject.
 pub(crate) fn bad_task(id: u8) -> NewTask {
     NewTask {
