@@ -6,7 +6,8 @@
 //!
 //! Small writes do not wait for queued large ones: a transaction of small writes takes no large one. While small writes fill
 //! whole transactions, a large write follows each of these. If one connection writes everything, it also pauses large writes
-//! after each transaction with one: a caller with many large writes delays the small writes of others little.
+//! after each transaction with one, if small writes were queued meanwhile: a caller with many large writes delays the small
+//! writes of others little.
 //!
 //! A queued write whose caller no longer waits is dropped. Once taken from the queue, a write is committed in any case.
 
@@ -87,6 +88,8 @@ struct QueuedWrites<DB: GroupCommit> {
     small_bytes: usize,
     /// The end of the pause of large writes.
     large_from: Instant,
+    /// Whether a small write was taken since the end of the last transaction with a large one.
+    has_small: bool,
 }
 
 impl<DB: GroupCommit> QueuedWrites<DB> {
@@ -120,7 +123,15 @@ impl<DB: GroupCommit> QueuedWrites<DB> {
         write.map(|write| self.count(write))
     }
 
+    /// Pauses large writes after a transaction with one. Without small writes, a pause would only delay.
+    fn pause_large(&mut self, pause: Duration) {
+        if std::mem::take(&mut self.has_small) || !self.small.is_empty() {
+            self.large_from = Instant::now() + pause.min(MAX_PAUSE);
+        }
+    }
+
     fn count(&mut self, write: QueuedWrite<DB>) -> QueuedWrite<DB> {
+        self.has_small |= !write.is_large();
         self.small_bytes = match write.is_large() {
             true => 0,
             false => self
@@ -140,6 +151,7 @@ impl<DB: GroupCommit> WriteQueue<DB> {
             large: large_writes,
             small_bytes: 0,
             large_from: Instant::now(),
+            has_small: false,
         };
         let batches = WriteBatches(Arc::new(Mutex::new(writes)));
         (Self { small, large }, batches)
@@ -186,6 +198,7 @@ impl<DB: GroupCommit> WriteBatches<DB> {
             queue: self.clone(),
             bytes: first.bytes,
             writes: vec![first],
+            begun: None,
         };
         while batch.take_write() {}
         Some(batch)
@@ -197,6 +210,8 @@ pub(crate) struct WriteBatch<DB: GroupCommit> {
     queue: WriteBatches<DB>,
     writes: Vec<QueuedWrite<DB>>,
     bytes: usize,
+    /// When the transaction began, after the wait for a lock.
+    begun: Option<Instant>,
 }
 
 impl<DB: GroupCommit> WriteBatch<DB> {
@@ -224,11 +239,13 @@ impl<DB: GroupCommit> WriteBatch<DB> {
     /// Commits the writes and replies to them. After an error the state of the connection is unknown.
     pub(crate) async fn commit(&mut self, connection: &mut DB::Connection) -> Result<()> {
         let has_large = self.writes.iter().any(QueuedWrite::is_large);
-        let begun = Instant::now();
         let committed = self.commit_writes(connection).await;
-        if has_large && DB::LARGE_PAUSE > 0 {
+        if has_large
+            && DB::LARGE_PAUSE > 0
+            && let Some(begun) = self.begun
+        {
             let pause = begun.elapsed().saturating_mul(DB::LARGE_PAUSE);
-            self.queue.0.lock().await.large_from = Instant::now() + pause.min(MAX_PAUSE);
+            self.queue.0.lock().await.pause_large(pause);
         }
         committed
     }
@@ -243,6 +260,7 @@ impl<DB: GroupCommit> WriteBatch<DB> {
                         // No other write is added.
                         bytes: MAX_BYTES,
                         writes: vec![write],
+                        begun: None,
                     };
                     let results = alone.run(connection).await;
                     done = done.and(alone.reply(results.flatten().map_err(StoreError::from)));
@@ -273,6 +291,7 @@ impl<DB: GroupCommit> WriteBatch<DB> {
                 Err(error) => return Err(error),
             }
         };
+        self.begun = Some(Instant::now());
         let mut results = Vec::with_capacity(self.writes.len());
         while results.len() < self.writes.len() || self.take_write() {
             match DB::fetch(&mut tx, self.writes[results.len()].query()).await {
@@ -327,10 +346,10 @@ fn copy_error(error: &StoreError) -> StoreError {
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
     use super::*;
-    use sqlx::Sqlite;
+    use sqlx::{Executor, Sqlite};
     use std::future::poll_fn;
     use std::task::Poll;
-    use tokio::task::unconstrained;
+    use tokio::task::{unconstrained, yield_now};
 
     /// The writes of these sizes by transaction, all queued before the first one: "s" for a small write, "L" for a large one.
     async fn transactions(sizes: impl IntoIterator<Item = usize>) -> Vec<String> {
@@ -386,6 +405,76 @@ mod tests {
         };
         let (writes, ()) = tokio::join!(writes, taken);
         assert!(writes.0.is_err() && writes.1.is_err(), "not committed");
+    }
+
+    /// Commits a large write, while a small one is queued if `has_small`. Returns the pause of large writes after it, if there is
+    /// one.
+    async fn pause_after_large(
+        connection: &mut sqlx::SqliteConnection,
+        has_small: bool,
+    ) -> Option<Duration> {
+        let (queue, batches) = WriteQueue::<Sqlite>::new();
+        let before = batches.0.lock().await.large_from;
+        let write = |bytes| queue.write(sqlx::query::<Sqlite>("SELECT 1"), bytes);
+        let small = async {
+            yield_now().await;
+            match has_small {
+                true => write(10).await,
+                false => Ok(Vec::new()),
+            }
+        };
+        let writes = async {
+            let written = tokio::join!(write(LARGE), small);
+            assert!(written.0.is_ok() && written.1.is_ok());
+            std::future::pending::<()>().await;
+        };
+        let commit = async {
+            let mut batch = batches.next().await.expect("a batch");
+            assert!(batch.writes[0].is_large());
+            batch.commit(connection).await.expect("it commits");
+            let from = batches.0.lock().await.large_from;
+            (from != before).then(|| from.saturating_duration_since(Instant::now()))
+        };
+        tokio::select! {
+            biased;
+            () = writes => unreachable!("it is pending"),
+            pause = commit => pause,
+        }
+    }
+
+    #[tokio::test]
+    async fn large_writes_pause_only_for_small_ones() {
+        let mut connection = memory().await;
+        assert!(pause_after_large(&mut connection, true).await.is_some());
+        assert!(pause_after_large(&mut connection, false).await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pause_does_not_include_the_wait_for_a_lock() {
+        let dir = tempfile::TempDir::new().expect("a directory");
+        let url = format!("sqlite:{}?mode=rwc", dir.path().join("a.db").display());
+        let connect = async || {
+            sqlx::SqliteConnection::connect(&url)
+                .await
+                .expect("it opens")
+        };
+        let (mut connection, mut other) = (connect().await, connect().await);
+        connection
+            .execute("PRAGMA busy_timeout = 0")
+            .await
+            .expect("no error");
+        other.execute("BEGIN IMMEDIATE").await.expect("it locks");
+        let release = async {
+            sleep(Duration::from_secs(1)).await;
+            other.execute("COMMIT").await.expect("it unlocks");
+        };
+        let (pause, ()) = tokio::join!(pause_after_large(&mut connection, true), release);
+        assert_eq!(pause, Some(Duration::ZERO));
+    }
+
+    async fn memory() -> sqlx::SqliteConnection {
+        let memory = sqlx::SqliteConnection::connect("sqlite::memory:").await;
+        memory.expect("it opens")
     }
 
     #[tokio::test]
