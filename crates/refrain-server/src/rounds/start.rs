@@ -42,16 +42,22 @@ impl OpenedFlow<'_> {
         request_span::set_flow(&span, &mut self.start, uri, home);
         let (number, record) = (self.start.round(), self.record());
         let deadline = self.start.deadline();
+        let limits = &rounds.services.limits;
+        let round_time = self.admitted.target.round_time();
+        let live_time = limits
+            .live_time
+            .saturating_add(round_time.unwrap_or(limits.round_time));
         let flow = self.create(&span)?;
         let claim = record.as_ref().map(|record| {
             let now = rounds.services.source.unix_seconds();
             match &flow {
                 NewFlow::Live(live) => {
-                    // A call that cannot become a task is over after this time, and then no client repeats its request.
-                    let live_end = now.saturating_add(rounds.services.limits.live_time.as_secs());
+                    // A call that does not become a task is over after this time: an idle one after `live_time`, and a
+                    // handler that is busy then after a round.
+                    let live_end = now.saturating_add(live_time.as_secs());
                     let end = match live.seed {
-                        Some(_) => deadline,
-                        None => deadline.min(live_end),
+                        Some(_) => deadline.max(live_end),
+                        None => live_end,
                     };
                     let retention = Retention::for_flow(now, end);
                     ReplayClaim::for_live(&rounds.live, record, retention)

@@ -159,6 +159,31 @@ async fn first_request_running_elsewhere_is_not_started_again() {
     assert_eq!(ledger.lines(), ["started"]);
 }
 
+/// A busy handler is not cancelled after `live_time`, but after the tool's `round_time`.
+#[tokio::test]
+async fn busy_call_is_not_started_again_after_its_live_time() {
+    const HOUR: u64 = 3600;
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let (log, clock) = (Arc::new(MemoryReplayLog::new()), Clock::new());
+    let build = || {
+        let long = Tool::new("long", works).live();
+        let long = long.round_time(Duration::from_secs(30 * HOUR));
+        let builder = builder(&ledger, &keys).replay_log(log.clone());
+        builder.source(clock.clone()).tool(long)
+    };
+    let instances = fleet(2, build, true).await;
+    let request = identified("long");
+    let mut connection = instances[0].connect().await;
+    connection.send(&request).await;
+    ledger.wait_for("started").await;
+    for _ in 0..2 {
+        clock.forward(15 * HOUR);
+        let message = instances[1].send(&request).await.error(200, -32603);
+        assert_contains(&message, &["already started", "had no effect", "Retry"]);
+    }
+    assert_eq!(ledger.lines(), ["started"]);
+}
+
 #[tokio::test]
 async fn client_can_repeat_its_request_with_the_missing_capability() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
