@@ -10,11 +10,12 @@ use crate::tasks::Worker;
 use crate::timer::within;
 use refrain_core::{Principal, limited_event};
 use refrain_wire::ratified::Incoming;
-use refrain_wire::{Excerpt, Id, Message, RpcError, find_request_id};
+use refrain_wire::{Excerpt, Id, Message, RpcError, check_values, find_request_id};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -169,14 +170,34 @@ struct RunningRequest {
 }
 
 impl<E: Endpoint> StdioSession<'_, E> {
-    /// Reads until the input ends. Requests run concurrently.
+    /// Reads until the input ends, which is noticed although the last lines wait for the client. They have `drain_grace` then.
     async fn read_lines(&mut self, input: impl AsyncBufRead + Unpin) -> io::Result<()> {
+        let limits = self.server.limits();
+        let (limit, grace) = (limits.body, limits.drain_grace);
+        let (queue, lines) = mpsc::channel(1);
+        let mut handling = pin!(self.handle_lines(lines));
+        let read = tokio::select! {
+            read = LineReader { input, limit }.read_all(queue) => read,
+            // It ends after the input.
+            () = &mut handling => return Ok(()),
+        };
+        within(grace, handling).await;
+        read
+    }
+
+    /// Requests run concurrently.
+    async fn handle_lines(&mut self, mut lines: mpsc::Receiver<InputLine>) {
         let limit = self.server.limits().body;
-        let mut lines = LineReader { input, limit };
-        while let Some(line) = lines.next().await? {
-            self.sender.wait_for_client().await;
+        let mut next = None;
+        loop {
+            let line = match next.take() {
+                None => lines.recv().await,
+                read => read,
+            };
+            let Some(line) = line else { return };
             self.by_id
                 .retain(|_, request| !request.handle.is_finished());
+            next = self.wait_for_client(&mut lines).await;
             while self.running.try_join_next().is_some() {}
             match line {
                 InputLine::TooLong => {
@@ -190,7 +211,44 @@ impl<E: Endpoint> StdioSession<'_, E> {
                 InputLine::Text(bytes) => self.handle_line(&bytes).await,
             }
         }
-        Ok(())
+    }
+
+    /// Waits until the client has read enough for all earlier messages to be queued. Meanwhile requests can be cancelled. Returns
+    /// the first other line.
+    async fn wait_for_client(
+        &mut self,
+        lines: &mut mpsc::Receiver<InputLine>,
+    ) -> Option<InputLine> {
+        let sender = self.sender.clone();
+        let mut waiting = pin!(sender.wait_for_client());
+        loop {
+            let line = tokio::select! {
+                biased;
+                () = &mut waiting => return None,
+                Some(line) = lines.recv() => line,
+            };
+            let is_done = match &line {
+                InputLine::Text(bytes) => self.cancel_running(bytes),
+                InputLine::TooLong => false,
+            };
+            if !is_done {
+                waiting.await;
+                return Some(line);
+            }
+        }
+    }
+
+    /// Returns whether the line cancels a running request.
+    fn cancel_running(&mut self, bytes: &[u8]) -> bool {
+        if check_values(bytes, self.server.limits().json_values).is_err() {
+            return false;
+        }
+        match read(bytes, self.legacy.is_some()) {
+            Ok(Incoming::Message(Message::Notification { method, params })) => {
+                method == "notifications/cancelled" && self.cancel(params)
+            }
+            _ => false,
+        }
     }
 
     async fn handle_line(&mut self, bytes: &[u8]) {
@@ -231,7 +289,9 @@ impl<E: Endpoint> StdioSession<'_, E> {
         let message = read(bytes, self.legacy.is_some());
         if let Ok(Incoming::Message(Message::Notification { method, params })) = &message {
             match (method.as_ref(), &self.legacy) {
-                ("notifications/cancelled", _) => self.cancel(*params),
+                ("notifications/cancelled", _) => {
+                    self.cancel(*params);
+                }
                 ("notifications/initialized", Some(session)) if !self.has_notifications => {
                     let (server, session) = (self.server.clone(), session.clone());
                     let (sender, closed) = (self.sender.clone(), self.closed.clone());
@@ -271,7 +331,8 @@ impl<E: Endpoint> StdioSession<'_, E> {
         }
     }
 
-    fn cancel(&mut self, params: Option<&RawValue>) {
+    /// Returns whether the request was found.
+    fn cancel(&mut self, params: Option<&RawValue>) -> bool {
         if let Some(cancel) = params.and_then(CancelParams::read)
             && let Some(request) = self.by_id.remove(&RequestId::read(cancel.request_id.get()))
         {
@@ -280,7 +341,9 @@ impl<E: Endpoint> StdioSession<'_, E> {
             tracing::debug!(%id, %reason, "request cancelled");
             request.cancelled.store(true, Ordering::Release);
             request.handle.abort();
+            return true;
         }
+        false
     }
 }
 
@@ -433,6 +496,16 @@ enum InputLine {
 }
 
 impl<R: AsyncBufRead + Unpin> LineReader<R> {
+    /// Queues all lines. Reads one at a time while the queue is full.
+    async fn read_all(mut self, queue: mpsc::Sender<InputLine>) -> io::Result<()> {
+        while let Ok(place) = queue.reserve().await
+            && let Some(line) = self.next().await?
+        {
+            place.send(line);
+        }
+        Ok(())
+    }
+
     /// Reads the next line. Returns `None` at the end of the input. Discards an overlong line.
     async fn next(&mut self) -> io::Result<Option<InputLine>> {
         let mut line = Vec::new();
@@ -460,7 +533,6 @@ impl<R: AsyncBufRead + Unpin> LineReader<R> {
 mod tests {
     use super::*;
     use futures_util::poll;
-    use std::pin::pin;
 
     #[tokio::test]
     async fn reading_waits_until_unread_replies_are_written() {

@@ -38,6 +38,12 @@ async fn talk(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     Ok("never".into())
 }
 
+/// Returns more than the client may leave unread.
+async fn large(_: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    signals.say("made");
+    Ok("x".repeat(65 << 20))
+}
+
 struct Client {
     pipe: StdioClient,
     signals: Arc<Signals>,
@@ -59,6 +65,7 @@ fn client_with(limits: ServerLimits) -> Client {
         .tool(Tool::new("held", held))
         .tool(Tool::new("leaving", leaving))
         .tool(Tool::new("talk", talk))
+        .tool(Tool::new("large", large))
         // Rejects all callers over HTTP. Not used for stdio.
         .authenticator(BearerTokens::new())
         .state(signals.clone())
@@ -120,7 +127,7 @@ async fn requests_and_replies_are_lines() {
         client.read().await["result"]["tools"]
             .as_array()
             .map(Vec::len),
-        Some(5)
+        Some(6)
     );
     assert!(client.pipe.end().await.is_empty());
 }
@@ -423,6 +430,28 @@ async fn shutdown_completes_although_the_client_does_not_read() {
         client.stopped().await;
         writing.abort();
     }
+}
+
+#[tokio::test]
+async fn cancellations_and_the_end_of_input_are_noticed_although_the_client_does_not_read() {
+    let mut client = client_with(ServerLimits {
+        drain_grace: Duration::from_millis(20),
+        drain_time: Duration::from_millis(20),
+        ..ServerLimits::default()
+    });
+    let call = |tool| Request::tool(tool, json!({})).id(json!(tool));
+    client.send(&call("held")).await;
+    client.expect_signal("started").await;
+    client.send(&call("large")).await;
+    client.expect_signal("made").await;
+    settle().await;
+    // This request waits until the client has read the reply.
+    client.send(&echo_with_id(1)).await;
+    client.message(&cancel("held")).await;
+    client.expect_signal("dropped").await;
+    client.send(&echo_with_id(2)).await;
+    client.close().await;
+    client.stopped().await;
 }
 
 #[tokio::test]
