@@ -154,14 +154,13 @@ impl HttpService {
             Some(Err(response)) => return *response,
         };
         let relayed = claims.is_some();
-        let connection = activity.map(Arc::as_ref);
-        let mut response = match self.receive(parts, headers, body, claims, connection).await {
+        let active = ActiveRequest::new(activity);
+        let mut response = match self.receive(parts, headers, body, claims, &active).await {
             Err(response) => *response,
             Ok((mut body, caller)) => {
                 let parse_permit = body.parse_permit.take();
                 let bytes = &body.bytes;
                 let key = caller.limit_key();
-                let active = ActiveRequest::new(activity);
                 let mut response = match parts.method {
                     Method::POST => {
                         let future = responder.respond(headers, bytes, caller, relayed);

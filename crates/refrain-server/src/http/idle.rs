@@ -3,6 +3,7 @@
 
 use crate::limits::Permit;
 use parking_lot::Mutex;
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -50,7 +51,7 @@ pub(crate) struct Activity {
     permit: Mutex<Option<Permit>>,
     /// The number of requests received so far.
     requests: AtomicU64,
-    /// The number of requests in flight. HTTP/2 allows several.
+    /// The number of requests in flight that do not wait for their client. HTTP/2 allows several.
     running: AtomicUsize,
     /// The number of HTTP/2 streams in memory.
     streams: AtomicUsize,
@@ -105,7 +106,7 @@ impl Activity {
         self.running.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether most of the streams in memory have no request in flight: the request is incomplete, or the response unread.
+    /// Whether most of the streams in memory wait for the client: the request is incomplete, or the response unread.
     pub(super) fn has_mostly_stalled_streams(&self) -> bool {
         let running = self.running.load(Ordering::Relaxed);
         self.streams.load(Ordering::Relaxed) > 2 * running
@@ -139,10 +140,42 @@ impl ActiveRequest {
     }
 }
 
+impl ActiveRequest {
+    pub(super) fn activity(&self) -> Option<&Activity> {
+        self.0.as_deref()
+    }
+
+    /// Waits for the client, which does not keep the connection busy.
+    pub(super) async fn wait_for_client<T>(&self, received: impl Future<Output = T>) -> T {
+        let _waiting = WaitingRequest::new(self.activity());
+        received.await
+    }
+}
+
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
         if let Some(activity) = &self.0 {
             activity.running.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A request in flight that waits for its client until this is dropped.
+struct WaitingRequest<'a>(Option<&'a Activity>);
+
+impl<'a> WaitingRequest<'a> {
+    fn new(activity: Option<&'a Activity>) -> Self {
+        if let Some(activity) = activity {
+            activity.running.fetch_sub(1, Ordering::Relaxed);
+        }
+        Self(activity)
+    }
+}
+
+impl Drop for WaitingRequest<'_> {
+    fn drop(&mut self) {
+        if let Some(activity) = self.0 {
+            activity.running.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! that ends with its first chunk is neither copied nor counted. All other bodies have a permit for their bytes while they
 //! are in memory.
 
-use super::idle::Activity;
+use super::idle::{ActiveRequest, Activity};
 use super::{BoxedResponse, ContentEncoding, Headers, HttpService};
 use crate::auth::Caller;
 use crate::limits::{InstanceLimits, LimitReached, Permit, QueuePermit};
@@ -59,7 +59,7 @@ impl HttpService {
         headers: &Headers<'_>,
         body: B,
         claims: Option<RelayClaims>,
-        activity: Option<&Activity>,
+        active: &ActiveRequest,
     ) -> Result<(ReceivedBody, Caller), BoxedResponse>
     where
         B: Body<Data = Bytes>,
@@ -69,7 +69,7 @@ impl HttpService {
         let mut body = pin!(body);
         let caller = match &claims {
             Some(claims) => claims.caller(),
-            None => self.authenticate(parts, body.as_mut(), activity).await?,
+            None => self.authenticate(parts, body.as_mut(), active).await?,
         };
         if parts.method != Method::POST {
             return match claims {
@@ -82,8 +82,10 @@ impl HttpService {
         let limits = &self.server.0.services.limits;
         // On HTTP/1.1 the periodic idle check closes a connection that sends no body, so the first chunk needs no timer. On
         // HTTP/2 other streams keep the connection active.
-        let idle_check_covers_body = activity.is_some() && parts.version != Version::HTTP_2;
-        let received = receive_body(body.as_mut(), limits, &caller, idle_check_covers_body).await;
+        let idle_check_covers_body =
+            active.activity().is_some() && parts.version != Version::HTTP_2;
+        let received = receive_body(body.as_mut(), limits, &caller, idle_check_covers_body);
+        let received = active.wait_for_client(received).await;
         let is_large = encoding != ContentEncoding::Identity
             || matches!(&received, Ok(received) if received.bytes.len() > LARGE_BODY);
         let parse_permit = match is_large {
@@ -104,7 +106,7 @@ impl HttpService {
                 parse_permit,
                 ..received
             },
-            Err(error) => return Err(self.reject_body(parts, body, error).await),
+            Err(error) => return Err(self.reject_body(parts, body, error, active).await),
         };
         let bytes = &received.bytes;
         if let Some(claims) = claims
@@ -123,18 +125,20 @@ impl HttpService {
         &self,
         parts: &Parts,
         body: Pin<&mut B>,
-        activity: Option<&Activity>,
+        active: &ActiveRequest,
     ) -> Result<Caller, BoxedResponse> {
         let auth = &self.server.0.auth;
         match auth.authenticate(&parts.method, &parts.headers).await {
             Ok(caller) => Ok(Caller {
-                address: self.client_address(parts, activity).or(caller.address),
+                address: self
+                    .client_address(parts, active.activity())
+                    .or(caller.address),
                 ..caller
             }),
             Err(rejection) => {
                 let limits = &self.server.0.services.limits;
                 let limit = limits.discard.min(limits.body);
-                let first = self.discard(parts, body, limit).await;
+                let first = self.discard(parts, body, limit, active).await;
                 let id = find_request_id(&first);
                 Err(Box::new(self.reject_unauthenticated(&rejection, id)))
             }
@@ -157,6 +161,7 @@ impl HttpService {
         parts: &Parts,
         body: Pin<&mut B>,
         error: BodyError<B::Error>,
+        active: &ActiveRequest,
     ) -> BoxedResponse
     where
         B: Body<Data = Bytes>,
@@ -186,14 +191,14 @@ impl HttpService {
                 response
             }
             BodyError::TooLarge => {
-                self.discard(parts, body, limits.discard).await;
+                self.discard(parts, body, limits.discard, active).await;
                 let limit = limits.body;
                 let reason =
                     format!("request body exceeds the limit of {limit} bytes (`body_bytes`)");
                 self.reject(Refusal::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, reason)
             }
             BodyError::LimitReached(reached) => {
-                self.discard(parts, body, limits.discard).await;
+                self.discard(parts, body, limits.discard, active).await;
                 let metrics = &self.server.0.services.metrics;
                 metrics.request_refused(Refusal::Busy);
                 Box::new(self.busy(None, &reached.into()))
@@ -209,6 +214,7 @@ impl HttpService {
         parts: &Parts,
         mut body: Pin<&mut B>,
         limit: usize,
+        active: &ActiveRequest,
     ) -> Bytes {
         let mut first = Bytes::new();
         let mut remaining = limit as u64;
@@ -228,7 +234,8 @@ impl HttpService {
                 }
             }
         };
-        within(self.server.0.services.limits.body_time, read_rest).await;
+        let time = self.server.0.services.limits.body_time;
+        active.wait_for_client(within(time, read_rest)).await;
         first
     }
 }

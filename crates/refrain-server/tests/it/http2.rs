@@ -2,16 +2,18 @@
 
 use crate::connections::{IDLE, builder, connect_from, instance};
 use crate::support::{
-    Connection, Instance, LOG_LEVEL, MetricsPort, Request, echo_call, expect_signal, start, text,
-    within,
+    Connection, Instance, LOG_LEVEL, MetricsPort, Request, Signals, echo_call, expect_signal,
+    start, text, within,
 };
 use bytes::Bytes;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream};
 use http::StatusCode;
-use refrain_server::{Server, ServerLimits};
+use refrain_core::Principal;
+use refrain_server::{AuthFuture, Authenticator, Server, ServerLimits};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -290,6 +292,46 @@ async fn connection_with_stalled_streams_is_closed_for_a_client_at_another_addre
     };
     within("a connection of the other client", other).await;
     let _ = client.closed().await;
+}
+
+/// Waits at the gate if the request has the header `X-Wait`.
+struct Slow(Arc<Signals>);
+
+impl Authenticator for Slow {
+    fn authenticate<'a>(&'a self, headers: &'a http::HeaderMap) -> AuthFuture<'a> {
+        let waits = headers.contains_key("x-wait");
+        Box::pin(async move {
+            if waits {
+                self.0.say("authenticates");
+                self.0.pass().await;
+            }
+            Ok(Principal::anonymous().into())
+        })
+    }
+}
+
+/// A request does not wait for its client while the server authenticates it.
+#[tokio::test]
+async fn connection_with_requests_in_authentication_is_kept() {
+    let limits = ServerLimits {
+        connections: 10,
+        connections_each: 10,
+        ..ServerLimits::default()
+    };
+    let (builder, signals, mut received) = builder(limits);
+    let instance = start(builder.authenticator(Slow(signals.clone()))).await;
+    let mut client = Client::open(instance.address).await;
+    let mut slow = Vec::new();
+    for _ in 0..9 {
+        slow.push(client.begin(&echo_call().header("X-Wait", "1")).await);
+        expect_signal(&mut received, "authenticates").await;
+    }
+    // Now the port is full.
+    assert!(connect_from(&instance, 2).await.is_none());
+    for response in slow {
+        signals.open();
+        assert_eq!(read(response).await.0, 200);
+    }
 }
 
 /// Sends a ping a million times, unless the server closes the connection, and returns how often it was sent.
