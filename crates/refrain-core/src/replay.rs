@@ -307,10 +307,10 @@ impl MemoryReplayLog {
         let free = capacity.saturating_sub(records.by_key.len());
         let used = records.usage_of(account);
         let (count, bytes) = (used.records, used.bytes());
-        let reached = if count > 0 && count >= free {
-            format!("{count} records of this caller, and no more room than that for others")
-        } else if free == 0 {
+        let reached = if free == 0 {
             return Err(LogError::Full { capacity });
+        } else if count >= free {
+            format!("{count} records of this caller, and no more room than that for others")
         } else if bytes > Self::BYTES - records.bytes {
             format!("{bytes} bytes of this caller, and less memory than that for others")
         } else {

@@ -426,7 +426,7 @@ mod tests {
         let writes = async {
             let written = tokio::join!(write(LARGE), small);
             assert!(written.0.is_ok() && written.1.is_ok());
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         let commit = async {
             let mut batch = batches.next().await.expect("a batch");
