@@ -81,9 +81,8 @@ const MAX_ID: usize = 8192;
 /// The description of a valid id in error messages.
 pub(crate) const EXPECTED_ID: &str = "a string or an integer of up to 8192 bytes";
 
-/// Whether the raw value is a string, or an integer without fraction and exponent, of up to 8192 bytes.
-pub(crate) fn is_id(raw: &RawValue) -> bool {
-    let text = raw.get();
+/// Whether a JSON value is a string, or an integer without fraction and exponent, of up to 8192 bytes.
+pub(crate) fn is_id(text: &str) -> bool {
     if text.len() > MAX_ID {
         return false;
     }

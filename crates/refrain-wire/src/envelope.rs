@@ -51,7 +51,12 @@ pub struct Id<'a>(&'a str);
 impl<'a> Id<'a> {
     /// Returns `None` unless the value is a string or an integer of up to 8192 bytes.
     pub fn from_raw(raw: &'a RawValue) -> Option<Self> {
-        is_id(raw).then(|| Self(raw.get()))
+        Self::from_json(raw.get())
+    }
+
+    /// Like [`from_raw`](Self::from_raw). `text` must be a valid JSON value.
+    pub(crate) fn from_json(text: &'a str) -> Option<Self> {
+        is_id(text).then_some(Self(text))
     }
 
     /// The raw JSON.
@@ -244,7 +249,7 @@ fn explain(text: &str) -> Box<Rejection> {
     match serde_json::from_str::<Members<'_>>(text) {
         Ok(members) => {
             let members = Reader::new(members, "");
-            let id = find(&members, "id").filter(|raw| is_id(raw));
+            let id = find(&members, "id").filter(|raw| is_id(raw.get()));
             reject(id, RpcError::invalid_request(find_error(&members)))
         }
         Err(error) if error.is_syntax() => not_json(error),
@@ -267,7 +272,7 @@ fn find_error(members: &Reader<'_>) -> Cow<'static, str> {
     };
     let text = if !find(members, "jsonrpc").is_some_and(is_version_2) {
         "jsonrpc must be \"2.0\""
-    } else if find(members, "id").is_some_and(|raw| !is_id(raw)) {
+    } else if find(members, "id").is_some_and(|raw| !is_id(raw.get())) {
         "id must be a string or an integer of up to 8192 bytes; leave it out to send a notification"
     } else if find(members, "result").is_some() || find(members, "error").is_some() {
         "a response needs an id and cannot have a method"

@@ -302,7 +302,7 @@ pub(crate) struct ProgressToken<'a>(pub(crate) &'a RawValue);
 impl<'de: 'a, 'a> Deserialize<'de> for ProgressToken<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&RawValue>::deserialize(deserializer)?;
-        if is_id(raw) {
+        if is_id(raw.get()) {
             Ok(Self(raw))
         } else {
             Err(Error::custom(format_args!("expected {EXPECTED_ID}")))

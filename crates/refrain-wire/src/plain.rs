@@ -1,16 +1,20 @@
 //! A deserializer for valid messages, which is faster than that of serde_json.
 //!
-//! It reads objects and strings without escapes itself, and passes all other values to serde_json. It does not explain
+//! It reads objects, ids, and strings without escapes itself, and passes all other values to serde_json. It does not explain
 //! errors: [`parse`](crate::parse) reads an invalid message again.
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor,
+};
 use serde::forward_to_deserialize_any;
 use serde_json::de::StrRead;
+use serde_json::value::RawValue;
 
 use crate::meta::META_TYPE;
 use crate::meta_cache;
+use crate::read_call::ID_TYPE;
 use crate::write::find_special;
 
 type JsonDeserializer<'de> = serde_json::Deserializer<StrRead<'de>>;
@@ -93,6 +97,24 @@ impl<'de> PlainDeserializer<'de> {
         }
     }
 
+    /// The text of the next value. Reads natural numbers and strings without escapes itself.
+    fn id(&mut self) -> Result<&'de str, InvalidText> {
+        let first = self.peek();
+        let start = self.position;
+        match first {
+            Some(b'"') if self.string()?.is_some() => {}
+            Some(b'1'..=b'9') => {
+                let digits = self.text[start..].bytes();
+                self.position += digits.take_while(u8::is_ascii_digit).count();
+            }
+            _ => {
+                let raw = self.with_serde_json(|json| <&'de RawValue>::deserialize(json));
+                return raw.map(RawValue::get);
+            }
+        }
+        Ok(&self.text[start..self.position])
+    }
+
     /// Reads a value with serde_json.
     fn with_serde_json<T>(
         &mut self,
@@ -129,12 +151,15 @@ impl<'de> Deserializer<'de> for &mut PlainDeserializer<'de> {
         self.deserialize_str(visitor)
     }
 
-    /// A `_meta` or a raw value.
+    /// A `_meta`, the id of a request, or a raw value.
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, InvalidText> {
+        if name == ID_TYPE {
+            return visitor.visit_borrowed_str(self.id()?);
+        }
         if name != META_TYPE {
             return self.with_serde_json(|json| json.deserialize_newtype_struct(name, visitor));
         }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::call::{Call, CallKind};
@@ -66,6 +66,28 @@ fn read_plain<'a>(bytes: &'a [u8], into: &mut Option<Call<'a>>) -> Option<PlainM
     Some(plain)
 }
 
+/// The name by which [`PlainDeserializer`] recognizes an id.
+pub(crate) const ID_TYPE: &str = "refrain::Id";
+
+/// The text of an id, as [`PlainDeserializer`] reads it.
+struct PlainId<'a>(&'a str);
+
+impl<'de: 'a, 'a> Deserialize<'de> for PlainId<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct IdVisitor;
+        impl<'de> Visitor<'de> for IdVisitor {
+            type Value = PlainId<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an id")
+            }
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<PlainId<'de>, E> {
+                Ok(PlainId(text))
+            }
+        }
+        deserializer.deserialize_newtype_struct(ID_TYPE, IdVisitor)
+    }
+}
+
 #[derive(serde::Deserialize)]
 #[serde(field_identifier, rename_all = "lowercase")]
 enum EnvelopeKey {
@@ -119,8 +141,8 @@ impl<'de> Visitor<'de> for EnvelopeVisitor<'de, '_> {
                     }
                 }
                 EnvelopeKey::Id if id.is_none() => {
-                    let raw: &'de RawValue = map.next_value()?;
-                    id = Some(Id::from_raw(raw).ok_or_else(unsupported)?);
+                    let PlainId(text) = map.next_value()?;
+                    id = Some(Id::from_json(text).ok_or_else(unsupported)?);
                 }
                 EnvelopeKey::Method if method.is_none() => {
                     let Text(text): Text<'de> = map.next_value()?;
