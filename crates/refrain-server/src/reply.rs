@@ -152,7 +152,7 @@ impl IntoReply<ToolCall> for ToolResult {
     }
 }
 
-impl IntoReply<ToolCall> for &str {
+impl IntoReply<ToolCall> for String {
     fn into_reply(self, _: &ReplyTo) -> Result<Outcome> {
         Ok(Outcome::Complete(ResultBody::text(self)))
     }
@@ -214,7 +214,7 @@ macro_rules! convert_replies {
 }
 
 convert_replies! {
-    ToolCall: String => |text, to| text.as_str();
+    ToolCall: &str => |text, to| text.to_owned();
     ToolCall: Content => |content, to| vec![content];
     ToolCall: Vec<Content> => |content, to| ToolResult { content, ..ToolResult::default() };
     PromptCall: &str => |text, to| text.to_owned();

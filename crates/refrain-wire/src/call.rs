@@ -182,17 +182,27 @@ impl Reply {
     }
 }
 
-/// The serialized members of a result object, without those that the dialect adds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The members of a result object, without those that the dialect adds.
+#[derive(Debug, Clone)]
 pub struct ResultBody {
-    /// A whole object, braces included.
-    members: String,
+    members: ResultMembers,
     meta: Option<String>,
     /// Whether a tool reported failure.
     is_error: bool,
     /// A copy of a tool's structured content, which is also in `members`. Absent in foreign results.
     structured: Option<Box<Value>>,
 }
+
+#[derive(Debug, Clone)]
+enum ResultMembers {
+    /// A whole serialized object, braces included.
+    Object(String),
+    /// The text of a tool result of one text. Serialized only into the reply, because most results have this form.
+    Text(String),
+}
+
+const TEXT_START: &str = r#""content":[{"type":"text","text":"#;
+const TEXT_END: &str = r#"}],"isError":false"#;
 
 impl ResultBody {
     /// Serializes the members of a struct. A value that is not a JSON object is an internal error.
@@ -242,7 +252,7 @@ impl ResultBody {
 
     fn of(members: String) -> Self {
         Self {
-            members,
+            members: ResultMembers::Object(members),
             meta: None,
             is_error: false,
             structured: None,
@@ -256,18 +266,12 @@ impl ResultBody {
         Ok(self)
     }
 
-    /// A tool result of one text. Bypasses serde, because most results have this form.
-    pub fn text(text: &str) -> Self {
-        let mut out = Vec::with_capacity(text.len() + 64);
-        out.extend_from_slice(br#"{"content":[{"type":"text","text":"#);
-        write::text(&mut out, text);
-        out.extend_from_slice(br#"}],"isError":false}"#);
-        Self::from_object(out)
-    }
-
-    /// Takes a serialized object without line breaks.
-    pub(crate) fn from_object(members: Vec<u8>) -> Self {
-        Self::of(String::from_utf8(members).expect("serialized JSON is UTF-8"))
+    /// A tool result of one text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self {
+            members: ResultMembers::Text(text.into()),
+            ..Self::of(String::new())
+        }
     }
 
     /// Whether a tool reported failure.
@@ -280,18 +284,59 @@ impl ResultBody {
         if let Some(content) = &self.structured {
             return Some(Cow::Borrowed(content));
         }
-        let mut members: Map<String, Value> = serde_json::from_str(&self.members).ok()?;
+        let ResultMembers::Object(members) = &self.members else {
+            return None;
+        };
+        let mut members: Map<String, Value> = serde_json::from_str(members).ok()?;
         members.remove("structuredContent").map(Cow::Owned)
     }
 
     /// The serialized members, separated by commas, without braces.
-    pub fn members(&self) -> &str {
-        strip_braces(&self.members)
+    pub fn members(&self) -> Cow<'_, str> {
+        if let ResultMembers::Object(members) = &self.members {
+            return strip_braces(members).into();
+        }
+        let mut out = Vec::with_capacity(self.members_size());
+        self.write_members(&mut out);
+        String::from_utf8(out)
+            .expect("serialized JSON is UTF-8")
+            .into()
+    }
+
+    /// Appends the serialized members.
+    pub(crate) fn write_members(&self, out: &mut Vec<u8>) {
+        match &self.members {
+            ResultMembers::Object(members) => {
+                out.extend_from_slice(strip_braces(members).as_bytes());
+            }
+            ResultMembers::Text(text) => {
+                out.extend_from_slice(TEXT_START.as_bytes());
+                write::text(out, text);
+                out.extend_from_slice(TEXT_END.as_bytes());
+            }
+        }
+    }
+
+    /// The size of the serialized members, if a text has no other control characters than those with short escapes.
+    pub(crate) fn members_size(&self) -> usize {
+        match &self.members {
+            ResultMembers::Object(members) => strip_braces(members).len(),
+            ResultMembers::Text(text) => TEXT_START.len() + write::text_size(text) + TEXT_END.len(),
+        }
     }
 
     /// The serialized members of `_meta`, if any.
     pub fn meta(&self) -> Option<&str> {
         self.meta.as_deref().map(strip_braces)
+    }
+}
+
+impl PartialEq for ResultBody {
+    fn eq(&self, other: &Self) -> bool {
+        self.members() == other.members()
+            && self.meta == other.meta
+            && self.is_error == other.is_error
+            && self.structured == other.structured
     }
 }
 

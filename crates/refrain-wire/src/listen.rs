@@ -132,7 +132,7 @@ pub(crate) const fn change_method(change: Change<'_>) -> &'static str {
 pub fn write_task_change(out: &mut Vec<u8>, id: Id<'_>, detailed: &ResultBody) {
     notify(out, id, "notifications/tasks", |out| {
         out.push(b',');
-        out.extend_from_slice(detailed.members().as_bytes());
+        detailed.write_members(out);
     });
 }
 

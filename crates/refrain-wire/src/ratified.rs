@@ -164,7 +164,7 @@ fn size_of_reply(id: &str, reply: &Reply, server_info: &RawValue) -> usize {
     /// The assumed size of other asks and of errors.
     const OTHER: usize = 512;
     let body_size = |kind: &str, body: &ResultBody| {
-        let members = match body.members().len() {
+        let members = match body.members_size() {
             0 => 0,
             length => length + 1,
         };
@@ -293,9 +293,11 @@ fn write_result(out: &mut Vec<u8>, kind: &str, body: &ResultBody, server_info: &
     out.extend_from_slice(br#","result":{"resultType":""#);
     out.extend_from_slice(kind.as_bytes());
     out.push(b'"');
-    if !body.members().is_empty() {
-        out.push(b',');
-        out.extend_from_slice(body.members().as_bytes());
+    let empty = out.len() + 1;
+    out.push(b',');
+    body.write_members(out);
+    if out.len() == empty {
+        out.pop();
     }
     write_meta(out, body.meta(), server_info);
 }

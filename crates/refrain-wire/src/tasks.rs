@@ -195,7 +195,7 @@ fn to_body(members: &TaskMembers<'_>) -> ResultBody {
 pub fn stored_result(body: &ResultBody) -> String {
     let mut text = format!("{{{}", body.members());
     if let Some(meta) = body.meta() {
-        let comma = if body.members().is_empty() { "" } else { "," };
+        let comma = if text.len() == 1 { "" } else { "," };
         text.push_str(comma);
         text.push_str("\"_meta\":{");
         text.push_str(meta);

@@ -28,6 +28,11 @@ pub(crate) fn text(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
 }
 
+/// The size of a string with its quotes, if each escape has two characters.
+pub(crate) fn text_size(value: &str) -> usize {
+    2 + value.len() + value.bytes().filter(is_special).count()
+}
+
 /// Appends the content of a string with escapes.
 fn write_escaped(out: &mut Vec<u8>, mut value: &[u8]) {
     loop {
@@ -54,6 +59,11 @@ fn write_escaped(out: &mut Vec<u8>, mut value: &[u8]) {
     }
 }
 
+/// Whether a byte of a string needs an escape.
+fn is_special(byte: &u8) -> bool {
+    *byte < 0x20 || matches!(byte, b'"' | b'\\')
+}
+
 /// The position of the first quote, backslash or control character, or the length.
 pub(crate) fn find_special(text: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
@@ -70,7 +80,6 @@ pub(crate) fn find_special(text: &[u8]) -> usize {
             return 8 * number + special.trailing_zeros() as usize / 8;
         }
     }
-    let is_special = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
     let in_rest = rest.iter().position(is_special);
     text.len() - rest.len() + in_rest.unwrap_or(rest.len())
 }

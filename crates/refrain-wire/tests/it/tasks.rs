@@ -199,7 +199,7 @@ fn detailed_task_has_the_members_of_its_status() {
         ),
     ] {
         assert_eq!(state.as_str(), status);
-        let text = info(state).to_detailed().members().to_owned();
+        let text = info(state).to_detailed().members().into_owned();
         assert_eq!(
             text,
             format!(
