@@ -9,24 +9,28 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
 #[derive(Debug)]
 pub(crate) struct Limiter {
     resource: &'static str,
-    total: Semaphore,
     limit: usize,
     limit_per_caller: usize,
     sharing: Sharing,
     /// Units that anonymous callers cannot use.
     reserved_for_principals: usize,
-    /// Units in use, by caller.
-    by_key: Mutex<HashMap<LimitKey, usize>>,
-    /// Units in use above the total.
-    excess: AtomicUsize,
+    units: Mutex<Units>,
     /// Notified when the last permit is returned.
     idle: Notify,
+}
+
+#[derive(Debug)]
+struct Units {
+    free: usize,
+    /// Units in use above the limit.
+    excess: usize,
+    /// Units in use, by caller.
+    by_key: HashMap<LimitKey, usize>,
 }
 
 /// How many units one caller may have while others need some.
@@ -158,10 +162,8 @@ impl Limiter {
         limit_per_caller: usize,
         sharing: Sharing,
     ) -> Self {
-        let limit = limit.min(Semaphore::MAX_PERMITS);
         Self {
             resource,
-            total: Semaphore::new(limit),
             limit,
             limit_per_caller,
             sharing: match limit_per_caller < limit {
@@ -169,8 +171,11 @@ impl Limiter {
                 false => Sharing::Fixed,
             },
             reserved_for_principals: 0,
-            by_key: Mutex::default(),
-            excess: AtomicUsize::new(0),
+            units: Mutex::new(Units {
+                free: limit,
+                excess: 0,
+                by_key: HashMap::new(),
+            }),
             idle: Notify::new(),
         }
     }
@@ -203,12 +208,13 @@ impl Limiter {
             true => self.reserved_for_principals,
             false => 0,
         };
-        let free = self.total.available_permits().saturating_sub(reserved);
-        let Ok(permit) = self.total.try_acquire_many(units) else {
+        let (units, limit) = (units as usize, self.limit_per_caller);
+        let mut all = self.units.lock();
+        let Some(still_free) = all.free.checked_sub(units) else {
             let limit = self.limit;
             return Err(LimitReached::Total { limit, resource });
         };
-        let (units, limit) = (units as usize, self.limit_per_caller);
+        let free = all.free.saturating_sub(reserved);
         if units > limit {
             return Err(LimitReached::Caller { limit, resource });
         }
@@ -216,7 +222,7 @@ impl Limiter {
             let limit = self.limit - reserved;
             return Err(LimitReached::Anonymous { limit, resource });
         }
-        match self.by_key.lock().entry(key.clone()) {
+        match all.by_key.entry(key.clone()) {
             Entry::Occupied(in_use) if in_use.get() + units > limit => {
                 return Err(LimitReached::Caller { limit, resource });
             }
@@ -232,8 +238,7 @@ impl Limiter {
                 entry.insert(units);
             }
         }
-        // Returned when `Permit` is dropped.
-        permit.forget();
+        all.free = still_free;
         Ok(())
     }
 
@@ -248,17 +253,14 @@ impl Limiter {
 
     /// Takes a permit for work that already started, above the limits if necessary.
     pub(crate) fn acquire_unlimited(self: &Arc<Self>, key: LimitKey) -> Permit {
-        *self.by_key.lock().entry(key.clone()).or_default() += 1;
-        match self.total.try_acquire() {
-            Ok(permit) => {
-                permit.forget();
-                self.permit(key, 1, false)
-            }
-            Err(_) => {
-                self.excess.fetch_add(1, Ordering::AcqRel);
-                self.permit(key, 1, true)
-            }
+        let mut all = self.units.lock();
+        *all.by_key.entry(key.clone()).or_default() += 1;
+        let is_excess = all.free == 0;
+        match is_excess {
+            false => all.free -= 1,
+            true => all.excess += 1,
         }
+        self.permit(key, 1, is_excess)
     }
 
     /// Takes a permit for this many bytes.
@@ -282,29 +284,37 @@ impl Limiter {
     /// Returns units of a permit.
     fn release(&self, key: &LimitKey, units: u32, is_excess: bool) {
         let units = units as usize;
-        if let Entry::Occupied(mut in_use) = self.by_key.lock().entry(key.clone()) {
+        let mut all = self.units.lock();
+        if let Entry::Occupied(mut in_use) = all.by_key.entry(key.clone()) {
             *in_use.get_mut() -= units;
             if *in_use.get() == 0 {
                 in_use.remove();
             }
         }
-        if is_excess {
-            self.excess.fetch_sub(units, Ordering::AcqRel);
-        } else {
-            self.total.add_permits(units);
+        match is_excess {
+            false => all.free += units,
+            true => all.excess -= units,
         }
-        if self.in_use() == 0 {
+        let is_idle = all.free == self.limit && all.excess == 0;
+        drop(all);
+        if is_idle {
             self.idle.notify_waiters();
         }
     }
 
     pub(crate) fn in_use(&self) -> usize {
-        self.limit - self.total.available_permits() + self.excess.load(Ordering::Acquire)
+        let all = self.units.lock();
+        self.limit - all.free + all.excess
     }
 
     /// The units in use by this caller.
     pub(crate) fn in_use_by(&self, key: &LimitKey) -> usize {
-        self.by_key.lock().get(key).copied().unwrap_or_default()
+        self.units
+            .lock()
+            .by_key
+            .get(key)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Checks that the caller is below its own limit.
@@ -318,17 +328,17 @@ impl Limiter {
 
     /// The caller with the most units in use, and their number.
     pub(crate) fn largest(&self) -> Option<(LimitKey, usize)> {
-        let by_key = self.by_key.lock();
-        let (key, in_use) = by_key.iter().max_by_key(|(_, in_use)| **in_use)?;
+        let all = self.units.lock();
+        let (key, in_use) = all.by_key.iter().max_by_key(|(_, in_use)| **in_use)?;
         Some((key.clone(), *in_use))
     }
 
     /// The anonymous caller with the most units, if it has more than this caller would have with further units.
     pub(crate) fn largest_anonymous(&self, key: &LimitKey, units: usize) -> Option<LimitKey> {
-        let by_key = self.by_key.lock();
-        let anonymous = by_key.iter().filter(|(key, _)| key.is_anonymous());
+        let all = self.units.lock();
+        let anonymous = all.by_key.iter().filter(|(key, _)| key.is_anonymous());
         let (largest, in_use) = anonymous.max_by_key(|(_, in_use)| **in_use)?;
-        let own = by_key.get(key).copied().unwrap_or_default();
+        let own = all.by_key.get(key).copied().unwrap_or_default();
         (*in_use > own + units).then(|| largest.clone())
     }
 
