@@ -215,23 +215,22 @@ impl<'a> ParsedRequest<'a> {
     }
 
     /// Replaces the reference to a stored token by the token.
-    fn with_token(mut self, token: String) -> Self {
-        if let Self::Call(call) = &mut self {
+    fn set_token(&mut self, token: String) {
+        if let Self::Call(call) = self {
             call.state = Some(token.into());
         }
-        self
     }
 
     /// Checks that the headers match the body and the revision is supported.
-    fn validate(self, method: &str, headers: Option<&Headers<'_>>) -> Result<Self, RpcError> {
+    fn validate(&self, method: &str, headers: Option<&Headers<'_>>) -> Result<(), RpcError> {
         if let Some(headers) = headers {
-            headers.check(method, &self)?;
+            headers.check(method, self)?;
         }
         let version = &self.meta().protocol_version;
         if version != PROTOCOL_VERSION {
             return Err(unsupported_version_error(version));
         }
-        Ok(self)
+        Ok(())
     }
 }
 
@@ -308,60 +307,61 @@ impl Server {
         message: ParsedMessage<'a>,
         context: Context<'_>,
     ) -> Disposition<'a> {
-        let message = match (context.sessions, message) {
-            (SessionContext::Open(session), Ok(Incoming::Message(message))) => {
-                return self.accept_legacy(session, Ok(message), context);
-            }
-            (SessionContext::Open(session), Err(rejection)) => {
-                return self.accept_legacy(session, Err(rejection), context);
-            }
-            (
-                SessionContext::NotOpen(lifetime),
-                Ok(Incoming::Message(Message::Request { id, method, params })),
-            ) if can_precede_session(&method, lifetime) && !is_modern(params) => {
-                return self.accept_before_session(id, &method, params, &context, lifetime);
-            }
-            (_, message) => message,
-        };
         let rejected = |id, method: &str, error| {
             let span = rejected_span(id, method, &context);
             Disposition::Response(MessageResponse::rejected(self, id, error).in_span(span))
         };
-        let (id, method, request) = match message {
+        let (id, method, mut request) = match message {
             Ok(Incoming::Call(id, call)) => {
                 let method = Cow::Borrowed(call.kind.method());
-                (id, method, Ok(ParsedRequest::Call(call)))
+                (id, method, ParsedRequest::Call(call))
             }
-            Ok(Incoming::Message(Message::Request { id, method, params })) => {
-                let request = ParsedRequest::decode(self, &method, params, context.sessions);
-                (id, method, request)
-            }
-            Ok(Incoming::Message(Message::Notification { .. })) => {
-                return Disposition::Response(MessageResponse::accepted(self));
-            }
-            Ok(Incoming::Message(Message::Response(response))) => {
-                return rejected(Some(response.id), "", RpcError::unexpected_response());
-            }
+            Ok(Incoming::Message(message)) => match (context.sessions, message) {
+                (SessionContext::Open(session), message) => {
+                    return self.accept_legacy(session, Ok(message), context);
+                }
+                (SessionContext::NotOpen(lifetime), Message::Request { id, method, params })
+                    if can_precede_session(&method, lifetime) && !is_modern(params) =>
+                {
+                    return self.accept_before_session(id, &method, params, &context, lifetime);
+                }
+                (sessions, Message::Request { id, method, params }) => {
+                    match ParsedRequest::decode(self, &method, params, sessions) {
+                        Ok(request) => (id, method, request),
+                        Err(error) => return rejected(Some(id), &method, error),
+                    }
+                }
+                (_, Message::Notification { .. }) => {
+                    return Disposition::Response(MessageResponse::accepted(self));
+                }
+                (_, Message::Response(response)) => {
+                    return rejected(Some(response.id), "", RpcError::unexpected_response());
+                }
+            },
             Err(rejection) => {
+                if let SessionContext::Open(session) = context.sessions {
+                    return self.accept_legacy(session, Err(rejection), context);
+                }
                 let id = rejection.id.as_deref().and_then(Id::from_raw);
                 return rejected(id, "", rejection.error);
             }
         };
-        let request = match request.and_then(|request| request.validate(&method, context.headers)) {
-            Ok(request) => request.with_trace_from(context.http),
-            Err(error) => return rejected(Some(id), &method, error),
-        };
+        if let Err(error) = request.validate(&method, context.headers) {
+            return rejected(Some(id), &method, error);
+        }
+        request.read_trace(context.http);
         let method = request.method();
         let span = request.open_span(id, &context);
-        let dispatch = match self.fetch_token(&request, &context.caller) {
-            None => self.dispatch(request, TokenSource::Request, context, &span),
-            Some(stored) => match stored.await {
-                Ok(token) => {
-                    let request = request.with_token(token);
-                    self.dispatch(request, TokenSource::Store, context, &span)
-                }
-                Err(dispatch) => dispatch,
-            },
+        let token = match self.fetch_token(&request, &context.caller) {
+            None => Ok(TokenSource::Request),
+            Some(stored) => stored.await.map(|token| {
+                request.set_token(token);
+                TokenSource::Store
+            }),
+        };
+        let dispatch = match token {
+            Ok(token) => self.dispatch(request, token, context, &span),
+            Err(dispatch) => dispatch,
         };
         MessageResponse::from_dispatch(self, Some(id), method, dispatch, None, span)
     }
@@ -449,14 +449,14 @@ impl Server {
         let metrics = &services.metrics;
         let skill_cache = catalog.rules.caches.lists[Listing::Resources as usize];
         match request {
-            ParsedRequest::Call(call) => self.0.rounds.begin(CallRequest {
-                call: &call,
+            ParsedRequest::Call(ref call) => self.0.rounds.begin(CallRequest {
+                call,
                 token,
                 home: Home::Client,
-                caller,
+                caller: &caller,
                 can_relay: context.can_relay,
                 headers: context.headers.map(Headers::all),
-                span: span.clone(),
+                span,
             }),
             ParsedRequest::Discover(_) => {
                 metrics.non_call(NonCall::Discover);

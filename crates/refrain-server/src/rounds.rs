@@ -6,7 +6,7 @@
 //! | --- | --- | --- |
 //! | `resolve` | `ResolvedCall` | the tool, prompt, resource or resource template |
 //! | `admit` | `AdmittedCall` | permit, checked scopes, valid arguments, token binding |
-//! | `open` | `OpenedFlow` | the journal so far; or the call is attached or relayed to its holder |
+//! | `open` | `AdmittedCall` and `Start` | the journal so far; or the call is attached or relayed to its holder |
 //! | `round` | `Round` | the running flow and its home |
 //!
 //! | module | contents |
@@ -89,12 +89,12 @@ pub(crate) struct CallRequest<'a> {
     pub(crate) call: &'a Call<'a>,
     pub(crate) token: TokenSource,
     pub(crate) home: Home,
-    pub(crate) caller: Caller,
+    pub(crate) caller: &'a Caller,
     /// Whether the request can be relayed to another instance.
     pub(crate) can_relay: bool,
     /// `None` on transports without headers.
     pub(crate) headers: Option<&'a HeaderMap>,
-    pub(crate) span: Span,
+    pub(crate) span: &'a Span,
 }
 
 /// The reason why a round ends before its handler runs.
@@ -196,7 +196,7 @@ impl Rounds {
         let resolved = ResolvedCall::resolve(self, request)?;
         metrics.set_target(resolved.target.counts());
         let call = resolved.request.call;
-        request_span::set_target(&resolved.request.span, call.kind, &call.target);
+        request_span::set_target(resolved.request.span, call.kind, &call.target);
         resolved.admit(permit)?.open()
     }
 }

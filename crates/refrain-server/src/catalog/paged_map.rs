@@ -4,13 +4,13 @@ use crate::builder::BuildError;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use refrain_wire::RpcError;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 #[derive(Clone)]
 pub(crate) struct PagedMap<T> {
-    by_name: HashMap<Arc<str>, (u64, T)>,
+    by_name: BTreeMap<Arc<str>, (u64, T)>,
     in_order: BTreeMap<u64, (Arc<str>, T)>,
     /// The number of the next entry. Numbers are never reused.
     next: u64,
@@ -19,7 +19,7 @@ pub(crate) struct PagedMap<T> {
 impl<T> Default for PagedMap<T> {
     fn default() -> Self {
         Self {
-            by_name: HashMap::new(),
+            by_name: BTreeMap::new(),
             in_order: BTreeMap::new(),
             next: 1,
         }

@@ -170,9 +170,9 @@ impl LegacySessions {
                     token: TokenSource::Request,
                     home: Home::Session,
                     can_relay: false,
-                    caller,
+                    caller: &caller,
                     headers: None,
-                    span: span.clone(),
+                    span,
                 })
             });
             return (kind.method(), dispatch.unwrap_or_else(Dispatch::Invalid));

@@ -99,9 +99,7 @@ impl LiveFlow {
     ) -> Self {
         Self {
             calls: calls.clone(),
-            flow: calls
-                .flows
-                .start(spec.flow.clone(), arguments, start.in_memory()),
+            flow: calls.flows.start(&spec.flow, arguments, start.in_memory()),
             spec,
             answers: None,
             explicit: None,
@@ -201,7 +199,7 @@ impl LiveFlow {
                 self.earlier_stats = self.stats();
                 let start = Start::task(explicit.snapshot, &explicit.answers).in_memory();
                 let (flows, spec) = (&self.calls.flows, &self.spec);
-                self.flow = flows.start(spec.flow.clone(), spec.parse_arguments(), start);
+                self.flow = flows.start(&spec.flow, spec.parse_arguments(), start);
             }
             if self.explicit.is_some() {
                 return self.wait(cx);

@@ -38,7 +38,7 @@ impl<'a> ResolvedCall<'a> {
             target,
             variables,
         } = self;
-        let (call, caller) = (request.call, &request.caller);
+        let (call, caller) = (request.call, request.caller);
         let allowed = rounds.auth.allow(caller, &target.entry().scopes);
         allowed.map_err(RoundRejection::Forbidden)?;
         let arguments = match variables {

@@ -14,8 +14,8 @@ impl AdmittedCall<'_> {
         if let Some(trace) = &call.meta.trace {
             start.receive_trace(trace);
         }
-        request_span::set_flow(&span, &mut start, self.target.uri(), "live");
-        let mut round = Round::new(self.rounds, call, start.round(), span, None);
+        request_span::set_flow(span, &mut start, self.target.uri(), "live");
+        let mut round = Round::new(self.rounds, call, start.round(), span.clone(), None);
         round.attach(attached, Subscribed::by(call), self.permit);
         round
     }

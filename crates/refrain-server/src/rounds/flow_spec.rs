@@ -18,7 +18,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// The input for running a handler from the beginning, except for its arguments.
-#[derive(Clone)]
 pub(crate) struct FlowSpec<'a> {
     pub(crate) target: Target,
     /// The name or URI in the call.
@@ -93,16 +92,16 @@ impl Flows {
     }
 
     /// Creates a flow. The handler is not polled yet.
-    pub(crate) fn start(&self, spec: FlowSpec<'_>, arguments: Value, start: Start) -> Flow {
+    pub(crate) fn start(&self, spec: &FlowSpec<'_>, arguments: Value, start: Start) -> Flow {
         let services = &self.services;
-        let FlowSpec { target, name, .. } = spec;
+        let (target, name) = (&spec.target, &spec.name);
         let env = Env {
-            principal: spec.principal,
+            principal: spec.principal.clone(),
             address: spec.address,
             uri: target.uri().map(|_| name.to_string()),
             capabilities: spec.capabilities,
-            extensions: spec.extensions,
-            meta: spec.meta,
+            extensions: spec.extensions.clone(),
+            meta: spec.meta.clone(),
             log_level: spec.notes.log,
             wants_progress: spec.notes.progress,
             source: services.source.clone(),
@@ -115,7 +114,7 @@ impl Flows {
             can_detach: spec.can_detach,
         };
         Flow::new(env, start, |cx| {
-            run_handler(self, &target, &name, cx, arguments)
+            run_handler(self, target, name, cx, arguments)
         })
     }
 }

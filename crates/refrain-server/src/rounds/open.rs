@@ -1,7 +1,6 @@
 //! Third stage of a round: opens the token or determines the holder of a live call.
 
 use super::admit::AdmittedCall;
-use super::start::OpenedFlow;
 use super::{Round, RoundRejection, TokenSource};
 use crate::live::{call_gone, held_elsewhere};
 use crate::metrics::LiveCallEvent;
@@ -41,7 +40,7 @@ impl AdmittedCall<'_> {
             permit: Some(self.permit),
             to,
             purpose,
-            caller: self.request.caller,
+            caller: self.request.caller.clone(),
             span: Span::none(),
         }))
     }
@@ -59,19 +58,11 @@ impl AdmittedCall<'_> {
         let counts = self.target.counts().map(Arc::as_ref);
         rounds.services.metrics.call(self.request.call.kind, counts);
         let start = Start::first(first, self.request.call.answers.as_ref());
-        self.run(match call_id {
+        let round = self.run(match call_id {
             Some(_) => start,
             None => start.unrepeatable(),
-        })
-    }
-
-    #[inline]
-    fn run(self, start: Start) -> Result<OpenedCall, RoundRejection> {
-        let flow = OpenedFlow {
-            admitted: self,
-            start,
-        };
-        flow.run().map(OpenedCall::Round)
+        });
+        round.map(OpenedCall::Round)
     }
 
     /// A later round with the journal in its token.
@@ -84,7 +75,7 @@ impl AdmittedCall<'_> {
         let snapshot = opened.map_err(|reason| self.invalid_token(reason))?;
         let start = Start::resumed(snapshot, self.request.call.answers.as_ref())
             .map_err(|error| RpcError::invalid_params(error.to_string()))?;
-        self.run(start)
+        self.run(start).map(OpenedCall::Round)
     }
 
     /// A later round of a parked call.

@@ -32,7 +32,7 @@ impl<'a> ResolvedCall<'a> {
             }),
             Err(error) => {
                 // A caller without the server's scopes must not learn which names exist.
-                let allowed = rounds.auth.allow(&request.caller, &[]);
+                let allowed = rounds.auth.allow(request.caller, &[]);
                 allowed.map_err(RoundRejection::Forbidden)?;
                 Err(with_suggestion(error, rounds, &request).into())
             }
@@ -43,7 +43,7 @@ impl<'a> ResolvedCall<'a> {
 /// Adds similar names that the caller may use.
 fn with_suggestion(mut error: RpcError, rounds: &Rounds, request: &CallRequest<'_>) -> RpcError {
     let catalog = rounds.catalog.entries();
-    let is_allowed = |scopes: &[String]| rounds.auth.allow(&request.caller, scopes).is_ok();
+    let is_allowed = |scopes: &[String]| rounds.auth.allow(request.caller, scopes).is_ok();
     let name = request.call.target.as_ref();
     let suggestion = match request.call.kind {
         CallKind::Tool => {

@@ -10,39 +10,27 @@ use crate::limits::{LimitReached, LivePermit, Permit};
 use crate::live::{LiveFlow, SealContext, Subscribed};
 use crate::request_span;
 use crate::tasks::{TaskSeed, Tasks};
-use refrain_core::{Binding, LogKey, Retention, Start};
+use refrain_core::{LogKey, Retention, Start};
 use refrain_wire::{Answers, Call, Capability, LogLevel, RpcError};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use std::borrow::Cow;
 use std::sync::Arc;
-use tracing::Span;
 
-/// A call and the journal of its flow.
-pub(super) struct OpenedFlow<'a> {
-    pub(super) admitted: AdmittedCall<'a>,
-    pub(super) start: Start,
-}
-
-/// The parts of an admitted call that its flow needs.
-struct FlowInput<'a> {
-    spec: FlowSpec<'a>,
-    arguments: Value,
-    permit: Permit,
-    binding: Binding,
-}
-
-impl OpenedFlow<'_> {
-    #[inline]
-    pub(super) fn run(mut self) -> Result<Box<Round>, RoundRejection> {
-        let (rounds, call) = (self.admitted.rounds, self.admitted.request.call);
-        self.receive_trace();
-        let span = std::mem::replace(&mut self.admitted.request.span, Span::none());
-        let (uri, home) = (self.admitted.target.uri(), self.home_name());
-        request_span::set_flow(&span, &mut self.start, uri, home);
-        let (number, record) = (self.start.round(), self.record());
-        let deadline = self.start.deadline();
-        let flow = self.create(&span)?;
+impl AdmittedCall<'_> {
+    /// Creates the flow and its round.
+    pub(super) fn run(self, mut start: Start) -> Result<Box<Round>, RoundRejection> {
+        let (rounds, call, span) = (self.rounds, self.request.call, self.request.span);
+        self.receive_trace(&mut start);
+        let (uri, home) = (self.target.uri(), self.home_name());
+        request_span::set_flow(span, &mut start, uri, home);
+        let (number, record) = (start.round(), self.record(&start));
+        let deadline = start.deadline();
+        let flow = match self.request.home {
+            Home::Client if self.is_live() => self.create_live(start)?,
+            Home::Client => self.create_client(start)?,
+            Home::Session => self.create_session(start)?,
+        };
         let claim = record.as_ref().map(|record| {
             let now = rounds.services.source.unix_seconds();
             match &flow {
@@ -61,7 +49,7 @@ impl OpenedFlow<'_> {
                 }
             }
         });
-        let mut round = Round::new(rounds, call, number, span, record);
+        let mut round = Round::new(rounds, call, number, span.clone(), record);
         match claim {
             None => round.start(flow),
             Some(claim) => round.state = RoundState::Claiming(claim, Box::new(flow)),
@@ -71,81 +59,73 @@ impl OpenedFlow<'_> {
 
     /// The flow's home, as in the span.
     fn home_name(&self) -> &'static str {
-        match self.admitted.request.home {
-            Home::Client if self.admitted.is_live() => "live",
+        match self.request.home {
+            Home::Client if self.is_live() => "live",
             Home::Client => "client",
             Home::Session => "session",
         }
     }
 
-    fn receive_trace(&mut self) {
-        let Some(trace) = &self.admitted.request.call.meta.trace else {
+    fn receive_trace(&self, start: &mut Start) {
+        let Some(trace) = &self.request.call.meta.trace else {
             return;
         };
         if let Some(key) = trace.ignored {
             tracing::debug!(key, "trace context ignored: malformed or too long");
         }
-        self.start.receive_trace(trace);
+        start.receive_trace(trace);
     }
 
     /// The entry in the replay log, if the round may run only once.
-    fn record(&self) -> Option<ReplayRecord> {
-        let admitted = &self.admitted;
-        let log = admitted.rounds.services.replay_log.as_ref()?;
+    fn record(&self, start: &Start) -> Option<ReplayRecord> {
+        let log = self.rounds.services.replay_log.as_ref()?;
         // Another instance must not run the first round of a live call again.
-        let request = admitted.request.call;
-        let is_first_of_live = admitted.is_live() && request.state.is_none();
+        let request = self.request.call;
+        let is_first_of_live = self.is_live() && request.state.is_none();
         // No request can repeat a first round without a call id.
         let can_repeat = request.state.is_some() || request.meta.call_id.is_some();
-        let runs_once = can_repeat && (admitted.target.is_single_use() || is_first_of_live);
+        let runs_once = can_repeat && (self.target.is_single_use() || is_first_of_live);
         runs_once.then(|| {
-            let key = LogKey::round(self.start.flow(), self.start.round());
-            let account = admitted.request.caller.limit_key().account();
+            let key = LogKey::round(start.flow(), start.round());
+            let account = self.request.caller.limit_key().account();
             ReplayRecord::new(log, key, account)
         })
     }
 
     #[inline]
-    fn create(self, span: &Span) -> Result<NewFlow, RoundRejection> {
-        match self.admitted.request.home {
-            Home::Client if self.admitted.is_live() => self.create_live(span),
-            Home::Client => self.create_client(span),
-            Home::Session => self.create_session(span),
-        }
-    }
-
-    #[inline]
-    fn create_client(self, span: &Span) -> Result<NewFlow, RoundRejection> {
-        let Self { admitted, start } = self;
-        let (rounds, call) = (admitted.rounds, admitted.request.call);
-        let seed = admitted.task_seed()?;
-        let target = admitted.target.clone();
-        let name = Cow::Borrowed(&*call.target);
-        let notes = Subscribed::by(call);
-        let input = admitted.into_input(name, notes, seed.is_some());
-        let flow = span.in_scope(|| rounds.flows.start(input.spec, input.arguments, start));
-        let (binding, permit) = (input.binding, input.permit);
+    fn create_client(self, start: Start) -> Result<NewFlow, RoundRejection> {
+        let call = self.request.call;
+        let seed = self.task_seed()?;
+        let spec = self.flow_spec(
+            Cow::Borrowed(&call.target),
+            Subscribed::by(call),
+            seed.is_some(),
+        );
+        let _inside = self.request.span.enter();
+        let flow = self.rounds.flows.start(&spec, self.arguments, start);
         Ok(NewFlow::Client(ClientFlow::new(
-            flow, target, binding, seed, permit,
+            flow,
+            self.target,
+            self.binding,
+            seed,
+            self.permit,
         )))
     }
 
-    fn create_session(self, span: &Span) -> Result<NewFlow, RoundRejection> {
-        let Self { admitted, start } = self;
-        let (rounds, call) = (admitted.rounds, admitted.request.call);
-        admitted.check_task_required()?;
+    fn create_session(self, start: Start) -> Result<NewFlow, RoundRejection> {
+        let (rounds, call, span) = (self.rounds, self.request.call, self.request.span);
+        self.check_task_required()?;
         let notes = Subscribed::by(call);
-        let (spec, arguments, permit, live_permit) = admitted.into_live(notes, None)?;
+        let (spec, arguments, permit, live_permit) = self.into_live(notes, None)?;
         let permit = Some(permit);
         let live = span
             .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, permit, live_permit));
         Ok(NewFlow::Session(Box::new(live)))
     }
 
-    fn create_live(self, span: &Span) -> Result<NewFlow, RoundRejection> {
-        let Self { admitted, start } = self;
-        let (rounds, call) = (admitted.rounds, admitted.request.call);
-        let seed = admitted.task_seed()?;
+    fn create_live(self, start: Start) -> Result<NewFlow, RoundRejection> {
+        let (rounds, call, span) = (self.rounds, self.request.call, self.request.span);
+        let seed = self.task_seed()?;
         let seed = seed.filter(|seed| seed.tool.tool.task.support().is_some());
         if rounds.services.limits.is_draining() || rounds.live.is_closed() {
             return Err(RoundRejection::Busy(RpcError::internal(
@@ -154,7 +134,7 @@ impl OpenedFlow<'_> {
         }
         let context = SealContext {
             flow: start.flow(),
-            binding: admitted.binding.live(),
+            binding: self.binding.live(),
             deadline: start.deadline(),
             kind: call.kind,
         };
@@ -163,7 +143,7 @@ impl OpenedFlow<'_> {
             progress: true,
             log: Some(LogLevel::Debug),
         };
-        let (spec, arguments, permit, live_permit) = admitted.into_live(notes, seed.as_deref())?;
+        let (spec, arguments, permit, live_permit) = self.into_live(notes, seed.as_deref())?;
         let live = span
             .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, None, live_permit));
         Ok(NewFlow::Live(Box::new(LiveStart {
@@ -175,32 +155,25 @@ impl OpenedFlow<'_> {
             permit,
         })))
     }
-}
 
-impl AdmittedCall<'_> {
     #[inline]
-    fn into_input<'n>(
-        self,
+    fn flow_spec<'n>(
+        &self,
         name: Cow<'n, str>,
         notes: Subscribed,
         can_detach: bool,
-    ) -> FlowInput<'n> {
+    ) -> FlowSpec<'n> {
         let meta = &self.request.call.meta;
-        FlowInput {
-            spec: FlowSpec {
-                target: self.target,
-                name,
-                address: self.request.caller.address,
-                principal: self.request.caller.principal,
-                capabilities: meta.capabilities,
-                extensions: meta.extensions.map(|raw| raw.get().into()),
-                meta: meta.custom.as_ref().map(|custom| custom.to_json().into()),
-                notes,
-                can_detach,
-            },
-            arguments: self.arguments,
-            permit: self.permit,
-            binding: self.binding,
+        FlowSpec {
+            target: self.target.clone(),
+            name,
+            address: self.request.caller.address,
+            principal: self.request.caller.principal.clone(),
+            capabilities: meta.capabilities,
+            extensions: meta.extensions.map(|raw| raw.get().into()),
+            meta: meta.custom.as_ref().map(|custom| custom.to_json().into()),
+            notes,
+            can_detach,
         }
     }
 
@@ -218,12 +191,11 @@ impl AdmittedCall<'_> {
             _ => call.arguments.map(ToOwned::to_owned),
         };
         let name = Cow::Owned(call.target.to_string());
-        let input = self.into_input(name, notes, seed.is_some());
-        let (spec, arguments) = (LiveSpec::new(input.spec, raw), input.arguments);
-        let bytes = spec.held_bytes() + memory_size(&arguments) + request_bytes(call);
+        let spec = LiveSpec::new(self.flow_spec(name, notes, seed.is_some()), raw);
+        let bytes = spec.held_bytes() + memory_size(&self.arguments) + request_bytes(call);
         let bytes = bytes + seed.map_or(0, TaskSeed::held_bytes);
         let live_permit = rounds.services.limits.acquire_live(key, bytes)?;
-        Ok((spec, arguments, input.permit, live_permit))
+        Ok((spec, self.arguments, self.permit, live_permit))
     }
 
     /// The server's tasks, if the client supports tasks.

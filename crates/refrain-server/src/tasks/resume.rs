@@ -116,7 +116,7 @@ impl Tasks {
             can_detach: true,
         };
         Ok(RunningTask {
-            flow: span.in_scope(|| self.flows.start(spec, arguments, start)),
+            flow: span.in_scope(|| self.flows.start(&spec, arguments, start)),
             span,
             tool,
             owner: claimed.owner,
