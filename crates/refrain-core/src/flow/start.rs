@@ -48,6 +48,7 @@ impl Start {
         self.snapshot.round()
     }
 
+    #[inline]
     fn new(snapshot: Snapshot) -> Self {
         let (round, origin) = (snapshot.journal.round, snapshot.journal.trace);
         Self {
@@ -60,6 +61,7 @@ impl Start {
     }
 
     /// The first round of a flow. An answer is used when the handler makes an ask with its key.
+    #[inline]
     pub fn first(snapshot: Snapshot, answers: Option<&Answers<'_>>) -> Self {
         let mut start = Self::new(snapshot);
         if let Some(answers) = answers {
@@ -72,6 +74,7 @@ impl Start {
 
     /// Marks a first round without a call id, which no other request can run. Its tokens contain the outcomes of `once`, so these are
     /// recorded only if the call can become a task.
+    #[inline]
     pub fn unrepeatable(mut self) -> Self {
         self.is_repeatable = false;
         self

@@ -91,15 +91,14 @@ pub(crate) struct Shared {
 const _: () = assert!(size_of::<Shared>() < 1000);
 
 impl Shared {
-    pub(crate) fn new(env: Env, start: super::Start, waker: Arc<FlowWaker>) -> Arc<Self> {
+    #[inline]
+    pub(crate) fn new(env: Env, mut start: super::Start, waker: Arc<FlowWaker>) -> Arc<Self> {
         // All runs of a task belong to the call that created it.
-        let origin = match start.is_task() {
+        start.snapshot.journal.trace = match start.is_task() {
             true => start.trace.origin,
             false => start.trace.next_origin(),
         };
-        let mut journal = start.snapshot.journal;
-        journal.trace = origin;
-        let replayed = journal.entries.len();
+        let replayed = start.snapshot.journal.entries.len();
         Arc::new(Self {
             flow: start.snapshot.flow,
             is_repeatable: start.is_repeatable,
@@ -108,7 +107,7 @@ impl Shared {
             handler_polls: OnceLock::new(),
             env,
             state: Mutex::new(FlowState {
-                journal,
+                journal: start.snapshot.journal,
                 replayed,
                 replay_complete: replayed == 0,
                 early_answers: start.early_answers,
