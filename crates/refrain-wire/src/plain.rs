@@ -1,7 +1,7 @@
 //! A deserializer for valid messages, which is faster than that of serde_json.
 //!
 //! It reads objects, ids, and strings without escapes itself, and passes all other values to serde_json. It does not explain
-//! errors: [`parse`](crate::parse) reads an invalid message again.
+//! errors: [`parse`](crate::parse) reads an invalid message again. It does not limit the nesting of objects.
 
 use std::fmt;
 
@@ -35,6 +35,14 @@ impl Error for InvalidText {
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self
     }
+}
+
+/// Reads a value that is not nested too deep. `None` if the text is invalid.
+pub(crate) fn read<'de, S: DeserializeSeed<'de>>(text: &'de str, seed: S) -> Option<S::Value> {
+    let mut deserializer = PlainDeserializer::new(text);
+    let value = seed.deserialize(&mut deserializer).ok()?;
+    deserializer.end().ok()?;
+    Some(value)
 }
 
 pub(crate) struct PlainDeserializer<'de> {
@@ -189,7 +197,11 @@ impl<'de> Deserializer<'de> for &mut PlainDeserializer<'de> {
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidText> {
-        self.with_serde_json(|json| json.deserialize_any(visitor))
+        match self.peek() {
+            Some(b'{') => self.deserialize_map(visitor),
+            Some(b'"') => self.deserialize_str(visitor),
+            _ => self.with_serde_json(|json| json.deserialize_any(visitor)),
+        }
     }
 
     forward_to_deserialize_any! {
