@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::decode::reason;
 use crate::excerpt::Excerpt;
-use crate::write;
+use crate::{plain, write};
 
 /// Reads a value. Duplicate keys and nesting of 128 levels or more are errors.
 ///
@@ -17,7 +17,12 @@ use crate::write;
 /// assert!(duplicate.to_string().contains("\"a\""));
 /// ```
 pub fn parse_value(raw: &str) -> Result<Value, JsonError> {
-    // serde_json enforces the depth limit.
+    if !is_too_deep(raw)
+        && let Some(value) = plain::read(raw, UniqueKeys)
+    {
+        return Ok(value);
+    }
+    // serde_json explains the error.
     let mut deserializer = serde_json::Deserializer::from_str(raw);
     let value = UniqueKeys.deserialize(&mut deserializer)?;
     deserializer.end()?;

@@ -1,13 +1,16 @@
 //! A deserializer for valid messages, which is faster than that of serde_json.
 //!
-//! It reads objects and strings without escapes itself, and passes all other values to serde_json. It does not explain
-//! errors: [`parse`](crate::parse) reads an invalid message again.
+//! It reads objects, ids, and strings without escapes itself, and passes all other values to serde_json. It does not explain
+//! errors: [`parse`](crate::parse) reads an invalid message again. It does not limit the nesting of objects.
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor,
+};
 use serde::forward_to_deserialize_any;
 use serde_json::de::StrRead;
+use serde_json::value::RawValue;
 
 use crate::meta::META_TYPE;
 use crate::meta_cache;
@@ -32,6 +35,14 @@ impl Error for InvalidText {
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self
     }
+}
+
+/// Reads a value that is not nested too deep. `None` if the text is invalid.
+pub(crate) fn read<'de, S: DeserializeSeed<'de>>(text: &'de str, seed: S) -> Option<S::Value> {
+    let mut deserializer = PlainDeserializer::new(text);
+    let value = seed.deserialize(&mut deserializer).ok()?;
+    deserializer.end().ok()?;
+    Some(value)
 }
 
 pub(crate) struct PlainDeserializer<'de> {
@@ -94,18 +105,20 @@ impl<'de> PlainDeserializer<'de> {
         }
     }
 
-    /// The text of a string without escapes, or of a natural number.
+    /// The text of the next value. Reads natural numbers and strings without escapes itself.
     fn id(&mut self) -> Result<&'de str, InvalidText> {
         let first = self.peek();
         let start = self.position;
         match first {
-            Some(b'"') => _ = self.string()?.ok_or(InvalidText)?,
-            Some(b'0') => self.position += 1,
+            Some(b'"') if self.string()?.is_some() => {}
             Some(b'1'..=b'9') => {
                 let digits = self.text[start..].bytes();
                 self.position += digits.take_while(u8::is_ascii_digit).count();
             }
-            _ => return Err(InvalidText),
+            _ => {
+                let raw = self.with_serde_json(|json| <&'de RawValue>::deserialize(json));
+                return raw.map(RawValue::get);
+            }
         }
         Ok(&self.text[start..self.position])
     }
@@ -184,7 +197,11 @@ impl<'de> Deserializer<'de> for &mut PlainDeserializer<'de> {
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidText> {
-        self.with_serde_json(|json| json.deserialize_any(visitor))
+        match self.peek() {
+            Some(b'{') => self.deserialize_map(visitor),
+            Some(b'"') => self.deserialize_str(visitor),
+            _ => self.with_serde_json(|json| json.deserialize_any(visitor)),
+        }
     }
 
     forward_to_deserialize_any! {
