@@ -57,7 +57,7 @@ pub enum QuotaReached {
     AnonymousBytes(u64),
     /// The last quarter of all bytes is reserved for accounts that use at most this many.
     #[error(
-        "the store is almost full, and the rest is for callers with less than {0} bytes; try again when some have expired"
+        "the store is almost full, and the rest is for callers with at most {0} bytes; try again when some have expired"
     )]
     Share(u64),
 }
