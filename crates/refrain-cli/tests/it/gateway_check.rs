@@ -134,7 +134,8 @@ fn hint_matches_the_transport_of_the_backend() {
     let config = "[backends.web]\nurl = \"http://127.0.0.1:1/mcp\"\n";
     let output = check(&files.write("gateway.toml", config), &[]);
     assert_eq!(output.code, 1, "{output:?}");
-    let hint = "  hint: check that the URL is right, and that its server runs\n";
+    let hint = "  hint: check that the URL is right, and that its server runs. If the server requires an access token, set \
+                `headers` or `oauth` in a configuration file\n";
     assert!(output.out.ends_with(hint), "{output:?}");
 }
 
