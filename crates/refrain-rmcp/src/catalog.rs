@@ -55,7 +55,7 @@ impl RmcpHandler {
             _ => return,
         };
         let (handler, server) = (self.clone(), server.clone());
-        // A separate task, since the call may end before the lists are read.
+        // A separate Tokio task, since the call may end before the lists are read.
         tokio::spawn(async move {
             let _one_at_a_time = handler.refresh.lock().await;
             if let Err(error) = server.change(handler.list(changed).await) {

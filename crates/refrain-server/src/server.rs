@@ -68,7 +68,8 @@ impl Server {
         ServerBuilder::new(name, version)
     }
 
-    /// A reference that does not keep the server alive, for background tasks that handlers start.
+    /// A reference that does not keep the server alive, for Tokio tasks that handlers start in the
+    /// background.
     ///
     /// ```
     /// # use refrain::server::Server;
@@ -208,7 +209,7 @@ impl Server {
         self.0.tasks.as_ref().map(|tasks| tasks.store.clone())
     }
 
-    /// The number of running calls.
+    /// The number of calls in flight, including other requests that count as calls.
     pub fn running(&self) -> usize {
         self.0.services.limits.calls.in_use()
     }

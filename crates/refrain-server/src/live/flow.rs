@@ -209,7 +209,7 @@ impl LiveFlow {
             let event = match self.poll_flow(cx) {
                 Poll::Pending => return self.wait(cx),
                 Poll::Ready(Event::Settle) => {
-                    // Other runtime tasks may add asks, so they run first.
+                    // Other Tokio tasks may add asks, so they run first.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }

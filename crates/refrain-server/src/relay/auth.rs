@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// How long a header is valid, without the clock skew.
 const VALID_SECONDS: u64 = 30;
 
 /// The content of the header.

@@ -55,7 +55,7 @@ struct Deadlines {
 )]
 enum ClientTurn {
     Notes(Vec<Note>),
-    /// The handler waits, but other runtime tasks may still add asks to this round.
+    /// The handler waits, but other Tokio tasks may still add asks to this round.
     Settle,
     /// The flow is to become a task.
     Detach(DetachReason),

@@ -28,7 +28,7 @@ const MIN_STORED_SLEEP: Duration = Duration::from_secs(1);
 const LINGER_TIME: Duration = Duration::from_secs(30);
 /// The minimum time between two commits that change only the status message.
 const STATUS_INTERVAL: Duration = Duration::from_millis(200);
-/// The same for a status message made from progress, which handlers report often.
+/// The minimum time if the status message reports progress, which handlers do often.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct RunningTask {

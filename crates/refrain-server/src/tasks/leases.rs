@@ -26,7 +26,7 @@ pub(crate) struct Leases {
     reserved_for_principals: usize,
     held: Mutex<HashMap<TaskId, Arc<HeldLease>>>,
     slots: Mutex<Slots>,
-    /// Whether a runtime task renews the leases.
+    /// Whether a Tokio task renews the leases.
     pub(super) is_renewing: AtomicBool,
     /// Notified when capacity may be freed, a wake-up is added or the last task ends.
     pub(super) changed: Notify,
@@ -60,7 +60,7 @@ pub(super) struct ClaimedSlots {
 
 /// The capacity of this instance for claims.
 pub(super) struct Capacity {
-    /// The maximum number of tasks, for any distribution over their accounts.
+    /// The maximum number of tasks to claim, even if all of them belong to one account.
     pub(super) most: usize,
     /// The accounts without capacity.
     pub(super) except: Vec<Principal>,
@@ -277,8 +277,9 @@ impl FreeSlots {
         running < self.count && (running == 0 || self.count > self.left_to_new)
     }
 
-    /// The maximum number of tasks to claim at once. All of them may belong to the account with the most running tasks,
-    /// `largest`, which must then still have a slot for the last of them.
+    /// The maximum number of tasks to claim at once. All of them may belong to the account with
+    /// the most running tasks, whose number is `largest`. That account must then still have a slot
+    /// for the last of them.
     fn max_claim(self, largest: usize) -> usize {
         let available = self.count.saturating_sub(self.left_to_new).max(1);
         ((self.count + 1 - largest) / 2).min(available)

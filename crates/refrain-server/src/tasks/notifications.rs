@@ -25,6 +25,7 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
+/// Maximum number of tasks whose revisions are read at once.
 const REVISION_BATCH: usize = 256;
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;

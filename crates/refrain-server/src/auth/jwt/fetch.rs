@@ -12,6 +12,7 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an idle connection is kept. Short, since there are usually minutes between two requests.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum size of a JWK set.
 const MAX_BYTES: usize = 512 * 1024;
 
 #[derive(Debug, thiserror::Error)]
