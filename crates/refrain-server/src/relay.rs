@@ -124,6 +124,7 @@ impl PendingRelay {
     }
 }
 
+/// The parts of a request that the relay needs.
 #[derive(Clone, Copy)]
 pub(crate) struct RelayRequest<'a> {
     pub(crate) method: &'a Method,
@@ -134,6 +135,7 @@ pub(crate) struct RelayRequest<'a> {
     pub(crate) legacy: bool,
 }
 
+/// Why relaying a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
     #[error("could not connect: {0}")]

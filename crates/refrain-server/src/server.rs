@@ -28,10 +28,12 @@ use std::sync::{Arc, Weak};
 #[derive(Clone)]
 pub struct Server(pub(crate) Arc<ServerInner>);
 
+/// The subsystems and settings of a server.
 pub(crate) struct ServerInner {
     pub(crate) services: Services,
     pub(crate) instructions: Option<String>,
     pub(crate) extensions: Map<String, Value>,
+    /// The name of this instance, set with `explain_as`.
     pub(crate) instance: Option<String>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) subscriptions: Arc<Subscriptions>,

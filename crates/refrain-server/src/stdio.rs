@@ -164,6 +164,7 @@ struct StdioSession<'a, E> {
     has_notifications: bool,
 }
 
+/// A request whose response is being sent, and which the client can cancel.
 struct RunningRequest {
     handle: AbortHandle,
     cancelled: Arc<AtomicBool>,
@@ -389,6 +390,7 @@ struct QueuedMessage {
     _unread: Option<OwnedSemaphorePermit>,
 }
 
+/// Queues messages for the writer.
 #[derive(Clone)]
 struct MessageSender {
     queue: mpsc::Sender<QueuedMessage>,
@@ -488,6 +490,7 @@ async fn write_lines(
     Ok(())
 }
 
+/// Reads lines of at most `limit` bytes.
 struct LineReader<R> {
     input: R,
     limit: usize,

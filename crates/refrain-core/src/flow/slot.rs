@@ -50,6 +50,7 @@ impl Phase {
     }
 }
 
+/// A pending operation of a handler.
 pub(crate) struct Slot {
     pub(crate) id: SlotId,
     pub(crate) key: EntryKey,

@@ -31,6 +31,7 @@ pub(crate) struct FlowState {
     pub(crate) journal: Journal,
     /// The number of entries at the start of the round.
     pub(crate) replayed: usize,
+    /// Entries before this index were delivered or skipped.
     pub(crate) frontier: usize,
     /// Whether new steps may start, and progress and logs are sent.
     pub(crate) replay_complete: bool,
@@ -41,8 +42,10 @@ pub(crate) struct FlowState {
     /// Answers that came with the first request and match no ask yet.
     pub(crate) early_answers: Vec<(Box<str>, Arc<str>)>,
     pub(crate) notes: Vec<Note>,
+    /// The last reported progress. A value that is not greater is skipped.
     pub(crate) last_progress: Option<f64>,
     pub(crate) fault: Option<Box<Fault>>,
+    /// Whether the round has ended.
     pub(crate) ended: bool,
     /// Whether the call has ended, not just this round.
     pub(crate) call_ended: bool,
@@ -80,6 +83,7 @@ pub(crate) struct FlowState {
 pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) flow: FlowId,
+    /// Whether another request can run this round too.
     pub(crate) is_repeatable: bool,
     pub(crate) trace: Trace,
     pub(crate) waker: Arc<FlowWaker>,

@@ -21,7 +21,7 @@ pub(crate) struct SessionNotifications {
     session: Session,
     caller: Caller,
     state: watch::Receiver<SessionState>,
-    /// Whether `state` can still change. If not, the session has ended.
+    /// Whether the sender of `state` still exists.
     can_change: bool,
     /// The URIs of the current subscription.
     uris: Vec<String>,

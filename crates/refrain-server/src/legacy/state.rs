@@ -49,6 +49,7 @@ pub(super) struct SessionStates {
     bytes: Arc<Limiter>,
 }
 
+/// The state of one session, with its permits.
 struct StateEntry {
     state: Arc<watch::Sender<SessionState>>,
     expires: u64,

@@ -21,6 +21,7 @@ use std::time::Duration;
 /// Maximum number of stored events of one stream.
 const MAX_EVENTS: usize = 1024;
 
+/// A stream with its limits and stored events.
 pub(super) struct Stream {
     /// The id of this instance.
     pub(super) instance: String,
@@ -62,12 +63,14 @@ pub(super) struct StreamState {
     wakers: Vec<Waker>,
 }
 
+/// The phase of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum StreamPhase {
     #[default]
     Open,
     /// No event follows.
     Ended,
+    /// The stream can no longer be resumed.
     Removed,
 }
 

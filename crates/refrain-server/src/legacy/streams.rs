@@ -271,7 +271,7 @@ impl LegacySessions {
             for response in pending {
                 calls.spawn(send(response));
             }
-            // Ready responses never wait for a permit, so a long batch must yield to other Tokio
+            // Ready responses complete without waiting, so a long batch must yield to other Tokio
             // tasks.
             for response in ready {
                 send(response).await;

@@ -65,6 +65,7 @@ impl From<LimitReached> for AttachError {
     }
 }
 
+/// The mutable part of a parked call.
 #[derive(Default)]
 struct ParkedState {
     round: u32,
@@ -91,6 +92,7 @@ struct ParkedState {
     record: Option<ReplayRecord>,
 }
 
+/// The reply of a round that has ended.
 #[derive(Clone)]
 struct LastReply {
     round: u32,

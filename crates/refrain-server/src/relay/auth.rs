@@ -34,6 +34,7 @@ pub(crate) struct RelayClaims {
     address: Option<IpAddr>,
 }
 
+/// Why the sealed header of a relayed request is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayAuthError {
     #[error(transparent)]

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 
+/// A flow whose home is the client, in one round.
 pub(super) struct ClientFlow {
     pub(super) flow: Flow,
     target: Target,
@@ -28,10 +29,12 @@ pub(super) struct ClientFlow {
     pub(super) permit: Permit,
 }
 
+/// The stage of a [`ClientFlow`].
 enum ClientStage {
     Running,
     /// The round ended with this event; its last notes are sent first.
     RoundEnded(Box<Event>),
+    /// The task is being created.
     Creating(Creating, DetachReason),
     /// The token is too large to send and is being written to the store.
     Spilling {

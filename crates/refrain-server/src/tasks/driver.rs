@@ -31,6 +31,7 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 /// The minimum time if the status message reports progress, which handlers do often.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A task that runs on this instance.
 pub(crate) struct RunningTask {
     pub(super) tool: Arc<RegisteredTool>,
     pub(super) owner: Principal,
@@ -89,6 +90,7 @@ impl Tasks {
     }
 }
 
+/// Runs one task. Dropping it removes the lease from those that this instance renews.
 pub(super) struct Driver {
     pub(super) tasks: Arc<Tasks>,
     pub(super) held: Arc<HeldLease>,

@@ -17,6 +17,7 @@ const WAKEUP_HORIZON: Duration = Duration::from_secs(60);
 /// Maximum number of wake-ups. Polling the store finds further sleeping tasks.
 const MAX_WAKEUPS: usize = 10_000;
 
+/// The leases and slots of an instance.
 pub(crate) struct Leases {
     /// The name of this instance in the store.
     pub(crate) worker: String,
@@ -36,6 +37,7 @@ pub(crate) struct Leases {
     pub(super) is_claiming: AtomicBool,
 }
 
+/// The slots in use.
 #[derive(Default)]
 struct Slots {
     used: usize,
@@ -68,6 +70,7 @@ pub(super) struct Capacity {
     pub(super) anonymous: bool,
 }
 
+/// A lease of this instance, and requests to the driver of its task.
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) lease: Lease,

@@ -30,6 +30,7 @@ const REVISION_BATCH: usize = 256;
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// The subscriptions to tasks on this instance, which share one watcher.
 #[derive(Default)]
 pub(super) struct TaskWatch {
     watched: Mutex<WatchState>,
@@ -44,6 +45,7 @@ struct WatchState {
     is_watching: bool,
 }
 
+/// The subscribed tasks of one client.
 struct Subscriber {
     tasks: Vec<TaskId>,
     state: Mutex<SubscriberState>,

@@ -54,6 +54,7 @@ pub(crate) trait GroupCommit: Database<Arguments: Clone + IntoArguments<Self>> {
     ) -> impl Future<Output = Result<Vec<Self::Row>, sqlx::Error>> + Send;
 }
 
+/// A write that waits for its transaction.
 struct QueuedWrite<DB: GroupCommit> {
     sql: SqlStr,
     arguments: DB::Arguments,
