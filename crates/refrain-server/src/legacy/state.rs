@@ -159,8 +159,9 @@ impl SessionStates {
     }
 }
 
-/// The sessions that their clients ended, until they expire. At the limit, the entry that was added first for the caller with
-/// the most entries is dropped, so that the id of its session becomes valid again.
+/// The sessions that their clients ended, until they expire. At the limit, the entry that was
+/// added first for the caller with the most entries is dropped; the id of its session is then
+/// valid again.
 struct EndedSessions {
     limit: usize,
     limit_per_caller: usize,

@@ -260,8 +260,8 @@ impl ClientFlow {
         }
     }
 
-    /// Starts to create a task for the flow. If the handler has started, the task runs on this instance, even
-    /// above the task limit.
+    /// Starts to create a task for the flow, if the call can become one. If the handler has
+    /// started, the task runs on this instance, even above the task limit.
     fn create_task(&mut self, reason: DetachReason) {
         if let Some(seed) = self.seed.take() {
             let creation = seed.create(&mut self.flow, reason != DetachReason::Tool);

@@ -91,7 +91,8 @@ fn always_true() -> bool {
 const MAX_RETRIES: u32 = 4;
 /// The wait before the first retry.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// Maximum number of attempts to cancel an orphaned task, one second apart.
+/// Maximum number of attempts, one second apart, to cancel a task that may exist although its
+/// creation failed.
 const CANCEL_ATTEMPTS: u32 = 600;
 
 pub(crate) type Creating =

@@ -110,7 +110,8 @@ impl Drop for Driver {
 /// Deadlines of a task, apart from those of its flow.
 #[derive(Default)]
 pub(super) struct TaskTimers {
-    /// When lingering ends, and the number of steps when it started.
+    /// When the task has stayed in memory for [`LINGER_TIME`], and the number of its steps when
+    /// that time began.
     linger: Option<(Instant, u32)>,
     /// The pending status message and when to commit it.
     status: Option<(String, Instant)>,

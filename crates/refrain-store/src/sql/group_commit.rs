@@ -41,7 +41,8 @@ const MAX_QUEUED: usize = 1024;
 pub(crate) trait GroupCommit: Database<Arguments: Clone + IntoArguments<Self>> {
     /// The statement that begins a transaction.
     const BEGIN: &'static str;
-    /// The pause of large writes after a transaction with one, as a multiple of its time.
+    /// The pause of large writes after a transaction with one, as a multiple of that transaction's
+    /// duration.
     const LARGE_PAUSE: u32;
     /// How long a transaction waits for the write lock of another process.
     const LOCK_TIMEOUT: Duration;
