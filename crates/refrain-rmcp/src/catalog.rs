@@ -21,7 +21,8 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The names of all entries that a handler has offered so far.
+/// The names of all entries that a handler has offered so far, each with the number of its
+/// [`Listing`].
 #[derive(Default)]
 pub(crate) struct OfferedNames(Mutex<BTreeSet<(u8, String)>>);
 
