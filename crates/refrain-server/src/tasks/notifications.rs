@@ -319,7 +319,7 @@ fn hash(task: &StoredTask) -> u64 {
     task.status.hash(&mut hasher);
     task.status_message.hash(&mut hasher);
     (task.ttl, task.poll_interval).hash(&mut hasher);
-    // Keys of asks are unique within a task.
+    // The keys suffice, because each key belongs to one ask of a task.
     for (key, _) in &task.asks {
         key.hash(&mut hasher);
     }
