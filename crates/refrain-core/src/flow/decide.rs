@@ -16,7 +16,7 @@ const MAX_IDLE_PASSES: u32 = 8;
 /// How often spawned Tokio tasks may run before a flow is suspended, in total.
 const MAX_PASSES: u32 = 256;
 
-/// Counts how often spawned Tokio tasks were allowed to run, each time one *pass*.
+/// Counts the passes: how often spawned Tokio tasks were allowed to run.
 #[derive(Default)]
 pub(super) struct SettleCounter {
     /// Passes since the last progress.
