@@ -65,7 +65,7 @@ use std::time::Duration;
 /// | [`meta`](Cx::meta) | the members of the request's `_meta` that are not reserved |
 /// | **structure** | |
 /// | [`scope`](Cx::scope) | opens a namespace for names |
-/// | [`cancelled`](Cx::cancelled) | waits for the end of the round, in spawned tasks |
+/// | [`cancelled`](Cx::cancelled) | waits for the end of the round, in spawned Tokio tasks |
 /// | **explicit style** | |
 /// | [`answer`](Cx::answer), [`state`](Cx::state) | reads answers and state by hand, with [`Incomplete`](crate::Incomplete) replies |
 ///
@@ -350,9 +350,9 @@ impl Cx {
         let log = env.replay_log.clone();
         let retention = Retention::for_flow(env.source.unix_seconds(), shared.lock().deadline);
         let account = self.account();
-        // In an unrepeatable round without tasks, all later tokens contain the outcome. Otherwise
-        // another request can run the round, or the worker of the task can crash before the journal
-        // is written.
+        // If no other request can run this round and the call cannot become a task, every later
+        // token contains the outcome. Otherwise another request can run the round, or a worker can
+        // crash before the journal is written.
         let needs_outcome = shared.is_repeatable || env.can_detach;
         StepFuture::new(self, OperationKind::Once, name.into(), |key| {
             let key = LogKey::once(shared.flow, &key.unique_name());
@@ -449,8 +449,9 @@ impl Cx {
 
     /// Sleeps until a journaled time. A task can leave memory meanwhile, and any instance can resume it.
     ///
-    /// The sleep belongs to the call. If a spawned task is asleep when the call ends, it is unwound, and the code after
-    /// the sleep does not run. Work that outlives the call must use a timer of the async runtime.
+    /// The sleep belongs to the call. If a spawned Tokio task is asleep when the call ends, it is
+    /// unwound, and the code after the sleep does not run. Work that outlives the call must use a
+    /// timer of the async runtime.
     ///
     /// ```
     /// # use refrain::prelude::*;
@@ -492,7 +493,8 @@ impl Cx {
         }
     }
 
-    /// Waits until the client disconnects or the round ends. For tasks that the handler spawned.
+    /// Waits until the client disconnects or the round ends. For Tokio tasks that the handler
+    /// spawned.
     ///
     /// ```
     /// # use refrain::prelude::*;

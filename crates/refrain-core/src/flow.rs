@@ -9,8 +9,8 @@
 //! | a new step waits to start | the replay is complete: start the step |
 //! | a step is running | wait |
 //! | the flow should be handed on, and is at a checkpoint or a step boundary | suspend without asks |
-//! | an ask is open | let other tasks run, then suspend with all open asks |
-//! | none of these | wait: the handler awaits a foreign future: one that is no operation of `cx` |
+//! | an ask is open | let other Tokio tasks run, then suspend with all open asks |
+//! | none of these | wait: the handler awaits a *foreign* future, which is no operation of `cx` |
 //!
 //! A [`task`] is not suspended. It writes its progress and publishes its asks before it waits; when only asks and sleeps
 //! are pending, it can leave memory. A flow in [`memory`] also publishes its asks, and stays in memory.

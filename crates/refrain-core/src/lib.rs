@@ -1,8 +1,8 @@
 //! The core of Refrain, without I/O: journal, driver, [`Cx`] and sealed tokens.
 //!
-//! This crate opens no sockets and spawns no tasks. [`Flow::poll`] runs the handler and reports an
-//! [`Event`] to the owner of the flow; time and randomness come from a [`Source`]. Servers and
-//! tools depend on the crate `refrain`, which re-exports what they need.
+//! This crate opens no sockets and spawns no Tokio tasks. [`Flow::poll`] runs the handler and
+//! reports an [`Event`] to the owner of the flow; time and randomness come from a [`Source`].
+//! Servers and tools depend on the crate `refrain`, which re-exports what they need.
 //!
 //! | module | content |
 //! | --- | --- |

@@ -132,10 +132,11 @@ pub trait ReplayLog: Send + Sync {
 
 /// A replay log in the memory of one process, for a single instance and for tests.
 ///
-/// When it is full, no new work may start until old records expire. Evicting a record earlier would let its work repeat.
-/// An outcome of more than a 16th of the free memory is not kept: the work then counts as interrupted if it is repeated. So
-/// large outcomes leave room for small ones. An account may start work while it has fewer records and bytes than are free, so
-/// one account uses half of the records and of the memory at most.
+/// When it is full, no new work may start until old records expire. Evicting a record earlier
+/// would let its work repeat. All outcomes share 512 MiB. An outcome of more than a 16th of the
+/// free part is not kept: the work then counts as interrupted if it is repeated. So large outcomes
+/// leave room for small ones. An account may start work while it has fewer records and bytes than
+/// are free, so one account uses at most half of the records and of the bytes.
 #[derive(Clone, Default)]
 pub struct MemoryReplayLog {
     inner: Arc<Mutex<Records>>,

@@ -68,8 +68,9 @@ impl Adapter {
         self
     }
 
-    /// Reads the lists of the handler, and returns a builder for the server. Its name, version and instructions are those of
-    /// [`ServerHandler::get_info`]. Entries can be added to the builder, for example Refrain's own tools.
+    /// Reads the lists of the handler, and returns a builder for the server. Its name, version,
+    /// description and instructions are those of [`ServerHandler::get_info`]. Entries can be added
+    /// to the builder, for example Refrain's own tools.
     ///
     /// The lists are read in a separate tokio runtime. A list that fails is logged and empty.
     ///

@@ -21,7 +21,8 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The names of all entries that a handler has offered so far.
+/// The names of all entries that a handler has offered so far, each with the number of its
+/// [`Listing`].
 #[derive(Default)]
 pub(crate) struct OfferedNames(Mutex<BTreeSet<(u8, String)>>);
 
@@ -55,7 +56,7 @@ impl RmcpHandler {
             _ => return,
         };
         let (handler, server) = (self.clone(), server.clone());
-        // A separate task, since the call may end before the lists are read.
+        // A separate Tokio task, since the call may end before the lists are read.
         tokio::spawn(async move {
             let _one_at_a_time = handler.refresh.lock().await;
             if let Err(error) = server.change(handler.list(changed).await) {

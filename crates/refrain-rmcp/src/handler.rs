@@ -157,8 +157,8 @@ impl Target {
         }
     }
 
-    /// Runs the handler once, and forwards its messages meanwhile. If the future is dropped, so is the handler's, and its
-    /// cancellation token is cancelled.
+    /// Runs the handler once, and forwards its messages meanwhile. Dropping this future drops the
+    /// handler's future, and cancels the cancellation token of its request.
     async fn run(
         &self,
         cx: &Cx,

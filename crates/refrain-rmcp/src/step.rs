@@ -16,8 +16,9 @@ tokio::task_local! {
 /// Runs `work` as a [step](refrain::Cx::step) of the call: its value is journaled, and later rounds of a tool in the
 /// [replay](crate::Adapter::replay) home read the value instead of running the work again.
 ///
-/// Outside of a call that Refrain serves, for example under rmcp's own transports, and in tasks that the tool spawned,
-/// it just runs the work. An error is journaled as well; an [`ErrorData`] keeps its code and data.
+/// An error is journaled as well; an [`ErrorData`] keeps its code and data. Nothing is journaled
+/// outside of a call that Refrain serves, for example under rmcp's own transports, and in Tokio
+/// tasks that the tool spawned: there `step` only runs the work.
 ///
 /// ```
 /// use rmcp::ErrorData;

@@ -102,7 +102,7 @@ pub enum AuthRejection {
         /// The value of the `WWW-Authenticate` header.
         challenge: String,
     },
-    /// The caller is not allowed, whatever its credentials: HTTP 403.
+    /// The caller is denied access, and other credentials would not help: HTTP 403.
     #[error("{0}")]
     Forbidden(Cow<'static, str>),
     /// The credentials cannot be verified at the moment: HTTP 503 with `Retry-After`.
@@ -152,7 +152,8 @@ pub trait Authenticator: Send + Sync + 'static {
         self.authenticate(headers)
     }
 
-    /// Whether access tokens must be bound to a key (DPoP). The resource metadata and the challenges tell clients so.
+    /// Whether access tokens must be bound to a key (DPoP). The resource metadata and the
+    /// challenges announce this to clients.
     fn requires_dpop(&self) -> bool {
         false
     }

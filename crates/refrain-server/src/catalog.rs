@@ -71,6 +71,7 @@ impl Listing {
     }
 }
 
+/// The registered entries of a server. A change replaces them as a whole.
 pub(crate) struct Catalog {
     entries: RwLock<Arc<Entries>>,
     pub(crate) rules: Rules,

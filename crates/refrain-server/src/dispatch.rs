@@ -111,6 +111,7 @@ impl<C: Into<Caller>> From<C> for Context<'_> {
     }
 }
 
+/// The result of routing a message to its subsystem.
 pub(crate) enum Dispatch {
     /// The message needs no reply.
     Accepted,
@@ -122,9 +123,13 @@ pub(crate) enum Dispatch {
     /// A future produces the reply.
     Pending(PendingReply),
     Round(Box<Round>),
+    /// The response is the stream of a subscription.
     Subscription(Subscription),
+    /// The caller lacks scopes.
     Forbidden(MissingScopes),
+    /// The request cannot be handled now. HTTP responds with 503.
     Busy(RpcError),
+    /// The transport must relay the request to another instance.
     Relay(Box<PendingRelay>),
 }
 

@@ -48,8 +48,8 @@ where
 impl ServerBuilder {
     /// Configures the server for clients that speak this draft. Set the [audience](Self::audience) first.
     ///
-    /// Tokens are bound to the draft's path. Tasks use a namespace with the draft's name, unless another is set. So other
-    /// endpoints do not accept them, even with the same keys and store.
+    /// Tokens are bound to the draft's path. Tasks use a namespace with the draft's name, unless
+    /// another is set. So other endpoints accept neither, even with the same keys and store.
     pub fn draft(mut self, draft: Draft) -> Self {
         // The advertised URL is that of `/mcp` on the same port.
         let base = self

@@ -96,7 +96,8 @@ impl HandlerInput<'_> {
     fn state<T: Send + Sync + 'static>(&self) -> State<T> {
         let state: Option<Arc<dyn Any + Send + Sync>> =
             if TypeId::of::<T>() == TypeId::of::<Server>() {
-                // Not in the map, because a server that owns itself is never dropped.
+                // The server is not in the map, because a server that owns itself is never
+                // dropped.
                 self.flows.server().map(|server| Arc::new(server) as _)
             } else {
                 self.flows.states().0.get(&TypeId::of::<T>()).cloned()

@@ -31,8 +31,10 @@ pub enum HandleError {
     },
 }
 
+/// The sealed content of a handle.
 #[derive(Serialize, Deserialize)]
 struct HandleClaims {
+    /// The instance that made the handle, and its advertised URL.
     holder: String,
     /// In seconds since 1970.
     expires: u64,

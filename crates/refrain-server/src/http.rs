@@ -188,7 +188,7 @@ impl HttpService {
         response
     }
 
-    /// Checks host, origin, method and content type. Returns the encoding of the body.
+    /// Checks host, origin, HTTP method and content type. Returns the encoding of the body.
     fn check_head(
         &self,
         parts: &Parts,

@@ -51,14 +51,18 @@ const INSTANCE: HeaderName = HeaderName::from_static("refrain-instance");
 const MAX_PROBES: usize = 6;
 /// The wait after the first failed probe.
 const FIRST_PROBE_WAIT: Duration = Duration::from_millis(10);
+/// Time limit for connecting to the receiver.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The response timeout is the round time or the keep-alive interval, whichever is longer, plus this margin.
+/// The response timeout is the round time or the keep-alive interval, whichever is longer, but at
+/// most [`MAX_TIMEOUT`], plus this margin.
 const RESPONSE_MARGIN: Duration = Duration::from_secs(30);
+/// The longest response timeout, without the margin.
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 /// After a failed connection attempt that took longer than this, the instance counts as unreachable.
 const SLOW_FAILURE: Duration = Duration::from_millis(200);
 /// How long an unreachable instance is not tried again.
 const UNREACHABLE_TIME: Duration = Duration::from_secs(5);
+/// Maximum number of remembered unreachable instances.
 const MAX_UNREACHABLE: usize = 1024;
 /// The headers that are forwarded, besides those that start with `Mcp-Param-`. Other headers may contain secrets. Credentials
 /// are not needed, because the sealed header names the caller.
@@ -120,6 +124,7 @@ impl PendingRelay {
     }
 }
 
+/// The parts of a request that the relay needs.
 #[derive(Clone, Copy)]
 pub(crate) struct RelayRequest<'a> {
     pub(crate) method: &'a Method,
@@ -130,6 +135,7 @@ pub(crate) struct RelayRequest<'a> {
     pub(crate) legacy: bool,
 }
 
+/// Why relaying a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
     #[error("could not connect: {0}")]

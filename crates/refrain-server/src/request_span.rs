@@ -1,11 +1,12 @@
 //! Spans of requests, runs of tasks and runs of live calls, following OpenTelemetry's semantic conventions for MCP.
 //!
-//! The spans have level debug. Their fields are computed only if that level is enabled.
+//! The spans have level debug. Their fields are computed only if that level is enabled. The sender's
+//! span is the one in `_meta`, or else in the HTTP header `traceparent`.
 //!
 //! | span | kind | parent | links |
 //! | --- | --- | --- | --- |
 //! | request | server | the span in `_meta`, otherwise in the HTTP header `traceparent` | the span in the header if `_meta` has another |
-//! | request of a flow | server | the sender if it is in the flow's trace, otherwise the round before | the round before; the sender if it is in another trace |
+//! | request of a flow | server | the sender's span if it is in the flow's trace, otherwise the round before | the round before; the sender's span if it is in another trace |
 //! | run of a task | consumer | the call that created the task | the same call |
 //! | run of a live call | internal | the first request of the call | |
 

@@ -28,10 +28,12 @@ use std::sync::{Arc, Weak};
 #[derive(Clone)]
 pub struct Server(pub(crate) Arc<ServerInner>);
 
+/// The subsystems and settings of a server.
 pub(crate) struct ServerInner {
     pub(crate) services: Services,
     pub(crate) instructions: Option<String>,
     pub(crate) extensions: Map<String, Value>,
+    /// The name of this instance, set with `explain_as`.
     pub(crate) instance: Option<String>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) subscriptions: Arc<Subscriptions>,
@@ -68,7 +70,8 @@ impl Server {
         ServerBuilder::new(name, version)
     }
 
-    /// A reference that does not keep the server alive, for background tasks that handlers start.
+    /// A reference that does not keep the server alive, for Tokio tasks that handlers start in the
+    /// background.
     ///
     /// ```
     /// # use refrain::server::Server;
@@ -208,7 +211,7 @@ impl Server {
         self.0.tasks.as_ref().map(|tasks| tasks.store.clone())
     }
 
-    /// The number of running calls.
+    /// The number of calls in flight, including other requests that count as calls.
     pub fn running(&self) -> usize {
         self.0.services.limits.calls.in_use()
     }

@@ -25,8 +25,9 @@ use std::sync::Arc;
 
 /// The file that every skill has.
 const SKILL_FILE: &str = "SKILL.md";
-/// Limits of the extension, which every client must support.
+/// The maximum number of files of a skill. The extension requires clients to support this many.
 const MAX_FILES: usize = 512;
+/// The maximum size of all files of a skill, required likewise.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// The number of `skills/list` in cursors. The lists of `Listing` have 0 to 3.
 const LIST_NUMBER: usize = 4;

@@ -164,13 +164,15 @@ struct StdioSession<'a, E> {
     has_notifications: bool,
 }
 
+/// A request whose response is being sent, and which the client can cancel.
 struct RunningRequest {
     handle: AbortHandle,
     cancelled: Arc<AtomicBool>,
 }
 
 impl<E: Endpoint> StdioSession<'_, E> {
-    /// Reads until the input ends, which is noticed although the last lines wait for the client. They have `drain_grace` then.
+    /// Reads and handles lines until the input ends. Lines that still wait for the client then
+    /// have `drain_grace` to be handled.
     async fn read_lines(&mut self, input: impl AsyncBufRead + Unpin) -> io::Result<()> {
         let limits = self.server.limits();
         let (limit, grace) = (limits.body, limits.drain_grace);
@@ -178,14 +180,14 @@ impl<E: Endpoint> StdioSession<'_, E> {
         let mut handling = pin!(self.handle_lines(lines));
         let read = tokio::select! {
             read = LineReader { input, limit }.read_all(queue) => read,
-            // It ends after the input.
+            // Ends only after all lines of the input are handled.
             () = &mut handling => return Ok(()),
         };
         within(grace, handling).await;
         read
     }
 
-    /// Requests run concurrently.
+    /// Handles the lines. The requests in them run concurrently.
     async fn handle_lines(&mut self, mut lines: mpsc::Receiver<InputLine>) {
         let limit = self.server.limits().body;
         let mut next = None;
@@ -213,8 +215,8 @@ impl<E: Endpoint> StdioSession<'_, E> {
         }
     }
 
-    /// Waits until the client has read enough for all earlier messages to be queued. Meanwhile requests can be cancelled. Returns
-    /// the first other line.
+    /// Waits until the client has read enough for all earlier messages to be queued. Meanwhile,
+    /// lines that cancel a running request are handled. Returns the first line that does not.
     async fn wait_for_client(
         &mut self,
         lines: &mut mpsc::Receiver<InputLine>,
@@ -278,7 +280,7 @@ impl<E: Endpoint> StdioSession<'_, E> {
         }
     }
 
-    /// Sends the error for a message that is not handled.
+    /// Sends the error for a rejected message.
     async fn reject(&self, id: Option<Id<'_>>, error: RpcError) {
         let response = MessageResponse::error(self.server, id, error);
         let response = ResponseSender::new(response, &self.sender);
@@ -388,6 +390,7 @@ struct QueuedMessage {
     _unread: Option<OwnedSemaphorePermit>,
 }
 
+/// Queues messages for the writer.
 #[derive(Clone)]
 struct MessageSender {
     queue: mpsc::Sender<QueuedMessage>,
@@ -417,11 +420,13 @@ impl MessageSender {
     }
 }
 
-/// Sends the response to a request. When it is dropped after the client cancelled the request, it cancels the call.
+/// Sends the response to a request. If the client has cancelled the request, dropping this cancels
+/// the call.
 struct ResponseSender {
     response: MessageResponse,
     sender: MessageSender,
-    /// Set when the request is cancelled: then no message is sent any more, not even a queued one.
+    /// Set when the request is cancelled. From then on no message of it is sent, not even a queued
+    /// one.
     cancelled: Arc<AtomicBool>,
 }
 
@@ -485,6 +490,7 @@ async fn write_lines(
     Ok(())
 }
 
+/// Reads lines of at most `limit` bytes.
 struct LineReader<R> {
     input: R,
     limit: usize,

@@ -60,6 +60,7 @@ use std::sync::Arc;
 /// operations at once.
 const STORE_PERMITS: usize = 32;
 
+/// The tasks of a server, and what they need to run.
 pub(crate) struct Tasks {
     pub(crate) options: TaskOptions,
     pub(crate) store: Arc<dyn TaskStore>,

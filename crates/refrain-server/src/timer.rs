@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
 
 impl Timer {
-    /// Wakes the current task at the earliest of these times.
+    /// Wakes the current Tokio task at the earliest of these times.
     pub(crate) fn set<const N: usize>(
         &mut self,
         times: [Option<Instant>; N],

@@ -38,6 +38,7 @@ pub struct MemoryStore {
     hints: broadcast::Sender<Hint>,
 }
 
+/// The content of the store.
 #[derive(Default)]
 struct MemoryState {
     tasks: HashMap<TaskId, MemoryTask>,

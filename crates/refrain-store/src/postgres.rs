@@ -123,7 +123,7 @@ impl_store!(PgStore, Postgres);
 
 impl GroupCommit for Postgres {
     const BEGIN: &'static str = "BEGIN";
-    // Several connections write.
+    // Several connections write, so small writes need no pause of large ones.
     const LARGE_PAUSE: u32 = 0;
     const LOCK_TIMEOUT: Duration = Duration::ZERO;
     const IMPLICIT: bool = true;

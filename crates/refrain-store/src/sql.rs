@@ -79,7 +79,8 @@ fn error_variant(code: &str) -> ErrorVariant {
             _ => StoreError::Failed,
         };
     }
-    // SQLite: busy, locked, disk full; corrupt, not a database. The lower byte is the primary code.
+    // SQLite: busy, locked, disk full; corrupt, not a database. The lower byte of the error code
+    // is SQLite's primary code.
     match code.parse::<u32>().map(|code| code & 0xff) {
         Ok(5 | 6 | 13) => StoreError::Unavailable,
         Ok(11 | 26) => StoreError::Corrupt,

@@ -28,7 +28,7 @@ pub enum StoreError {
     /// A value is too long for an indexed column.
     #[error("{what} too long: {bytes} bytes, and the limit is {limit}")]
     TooLong {
-        /// The value.
+        /// The name of the value.
         what: &'static str,
         /// Its length.
         bytes: usize,
@@ -165,8 +165,8 @@ pub trait TaskStore: Send + Sync + 'static {
 
     /// Deletes deliveries of tasks that ended more than `age` ago and, if there are more than
     /// `rows`, the oldest ones of the accounts with the most rows; at most `most` in total.
-    /// Deliveries that ended at the same time may be deleted together. Returns the number of
-    /// deleted deliveries.
+    /// Deliveries of tasks that ended at the same time may be deleted together. Returns the number
+    /// of deleted deliveries.
     fn trim_outbox(&self, age: Duration, rows: usize, most: usize) -> StoreFuture<'_, u64>;
 
     /// Lists tasks of all owners. For operators.

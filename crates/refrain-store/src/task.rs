@@ -51,7 +51,7 @@ impl fmt::Debug for TaskId {
 /// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoredStatus {
-    /// It runs or waits for a worker.
+    /// It runs, sleeps, or waits for a worker.
     Working,
     /// It has open asks. Other branches may be running.
     InputRequired,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 /// A line of code logs at most `EVENTS` events in each `INTERVAL`.
 #[doc(hidden)]
 pub const EVENTS: u32 = 100;
+/// The interval of [`EVENTS`].
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Logs an event like `tracing::event!`, at most 100 times in ten seconds from one line of code. After that, the next event

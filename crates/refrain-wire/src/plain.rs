@@ -37,7 +37,7 @@ impl Error for InvalidText {
     }
 }
 
-/// Reads a value that is not nested too deep. `None` if the text is invalid.
+/// Reads a value whose nesting the caller has checked. `None` if the text is invalid.
 pub(crate) fn read<'de, S: DeserializeSeed<'de>>(text: &'de str, seed: S) -> Option<S::Value> {
     let mut deserializer = PlainDeserializer::new(text);
     let value = seed.deserialize(&mut deserializer).ok()?;

@@ -2,7 +2,9 @@
 
 use std::cmp::Ordering;
 
+/// The Jaro-Winkler similarity, from 0 to 1, from which a name is suggested.
 const MIN_SIMILARITY: f64 = 0.8;
+/// Maximum number of suggested names.
 const MAX_SUGGESTED: usize = 3;
 /// Longer names are not compared, because a comparison takes quadratic time.
 const MAX_BYTES: usize = 128;

@@ -325,7 +325,7 @@ fn read_failure(key: &EntryKey, json: &str) -> AskError {
     })
 }
 
-/// Returns whether an answer to another schema matches this one.
+/// Returns whether an answer that was given to another schema is valid for this form.
 fn matches_schema(form: Option<&Form>, json: &str) -> bool {
     let Some(form) = form else { return true };
     match serde_json::from_str::<ElicitAnswer<'_>>(json) {

@@ -10,7 +10,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The future of a checkpoint, which also lets other tasks of the thread run.
+/// The future of a checkpoint, which also lets other Tokio tasks run.
 #[must_use = "a checkpoint is saved when it is awaited"]
 pub struct CheckpointFuture<'a> {
     cx: &'a Cx,

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 /// The future of a sleep, whose end was fixed when it was created.
 ///
-/// It belongs to its call: if a spawned task is asleep when the call ends, the task is unwound
-/// without a panic message. After the end of its call, the sleep ends at once in the handler of
-/// another call.
+/// The sleep belongs to its call: if a spawned Tokio task is asleep when the call ends, that Tokio
+/// task is unwound without a panic message. If the handler of another call polls the sleep then,
+/// it ends at once.
 #[must_use = "a sleep does nothing until it is awaited"]
 pub struct SleepFuture<'a> {
     slot: SlotGuard<'a>,
     key: EntryKey,
     until: u64,
-    /// Whether other tasks were allowed to run after the call ended.
+    /// Whether other Tokio tasks were allowed to run after the call ended.
     yielded: bool,
 }
 

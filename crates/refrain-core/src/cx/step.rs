@@ -103,8 +103,8 @@ where
             StepAction::Deliver(outcome) => {
                 slot.close();
                 this.work.set(None);
-                // The signal holds the handler's waker, which the driver would count as that of a
-                // foreign future.
+                // The signal holds the handler's waker, which the driver would count as held by a
+                // future that is no operation of `cx`.
                 *this.signal = None;
                 shared.wake_driver();
                 Poll::Ready(decode_outcome(&this.key.name, &outcome))

@@ -10,12 +10,13 @@ use crate::limited_event;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// How often spawned tasks may run before a flow is suspended, if none of them makes progress.
+/// How often spawned Tokio tasks may run before a flow is suspended, if none of them makes
+/// progress.
 const MAX_IDLE_PASSES: u32 = 8;
-/// How often spawned tasks may run before a flow is suspended, in total.
+/// How often spawned Tokio tasks may run before a flow is suspended, in total.
 const MAX_PASSES: u32 = 256;
 
-/// Counts how often spawned tasks were allowed to run.
+/// Counts the passes: how often spawned Tokio tasks were allowed to run.
 #[derive(Default)]
 pub(super) struct SettleCounter {
     /// Passes since the last progress.
@@ -30,7 +31,7 @@ pub(super) enum Decision {
     PollAgain,
     /// Wait until the handler is woken.
     Wait,
-    /// Let spawned tasks run, so that their asks join the round.
+    /// Let spawned Tokio tasks run, so that their asks join the round.
     Settle,
     /// Move the flow into a task.
     Detach,
@@ -51,7 +52,7 @@ pub(super) struct Decider<'a> {
     pub(super) settle: &'a mut SettleCounter,
     /// Whether the handler must be polled even if it is not woken.
     pub(super) must_poll: bool,
-    /// Spawned tasks to wake once the lock is released.
+    /// Spawned Tokio tasks to wake once the lock is released.
     pub(super) to_wake: Vec<Waker>,
 }
 
@@ -162,7 +163,7 @@ impl Decider<'_> {
     fn advance(&mut self, state: &mut FlowState) -> Option<Decision> {
         let granted = |slot: &Slot| slot.in_spawned_task && matches!(slot.phase, Phase::Granted);
         if state.slots.iter().any(granted) {
-            // A spawned task will poll this operation, which wakes the driver.
+            // A spawned Tokio task will poll this operation, which wakes the driver.
             return Some(Decision::Wait);
         }
         let end = state.first_handed_on().unwrap_or(usize::MAX);
@@ -173,7 +174,7 @@ impl Decider<'_> {
         let awaited = state.slots.iter().enumerate().filter_map(waiting).min();
         let reached = awaited.map_or(state.replayed, |(entry, _)| entry);
         if state.frontier < reached && self.should_settle(state) {
-            // A spawned task may still await an earlier entry.
+            // A spawned Tokio task may still await an earlier entry.
             return Some(Decision::Settle);
         }
         state.frontier = state.frontier.max(reached);
@@ -183,7 +184,8 @@ impl Decider<'_> {
                 self.wake(waker);
             }
             if slot.in_spawned_task && !slot.ready {
-                // The spawned task may be in the middle of a poll that awaits an earlier entry next.
+                // The spawned Tokio task may be in the middle of a poll that awaits an earlier
+                // entry next.
                 return Some(Decision::Wait);
             }
             slot.phase = Phase::Granted;
@@ -214,8 +216,8 @@ impl Decider<'_> {
         }
     }
 
-    /// Abandons steps that were woken and then not polled during a whole poll of the handler: the handler stores them
-    /// somewhere, and they will not finish. Returns whether another poll is needed.
+    /// Abandons steps that were woken and then not polled during a whole poll of the handler: the
+    /// handler keeps their futures without polling them. Returns whether another poll is needed.
     fn abandon_steps(&mut self, state: &mut FlowState) -> bool {
         let Some(current_poll) = self.shared.handler_polls.get().map(|polls| polls.get()) else {
             return false;
@@ -243,7 +245,8 @@ impl Decider<'_> {
         poll_again || abandoned > 0
     }
 
-    /// Returns whether spawned tasks should run first, so that their asks are sent in the same round.
+    /// Returns whether spawned Tokio tasks should run first, so that their asks are sent in the
+    /// same round.
     fn should_settle(&mut self, state: &FlowState) -> bool {
         if state.progress_count != self.settle.progress_count {
             self.settle.progress_count = state.progress_count;
@@ -260,7 +263,7 @@ impl Decider<'_> {
         settle
     }
 
-    /// Returns whether the handler awaits a foreign future: one that is no operation of `cx`.
+    /// Returns whether the handler awaits a foreign future, which is no operation of `cx`.
     fn others_hold_waker(&self, state: &FlowState) -> bool {
         let slots = state.slots.iter().filter_map(|slot| slot.waker.as_ref());
         let own = slots

@@ -54,10 +54,11 @@ pub enum End {
     Panicked(String),
 }
 
-/// Consecutive polls of the handler before other tasks of the thread may run.
+/// Consecutive polls of the handler before other Tokio tasks may run.
 const MAX_POLLS: u32 = 32;
 
-/// One run of a handler, from the top. It is one round of a flow; of a flow in memory, all rounds.
+/// One run of a handler, from the top. It lasts one round; in memory or as a task, it can last
+/// several.
 pub struct Flow {
     pub(super) shared: Arc<Shared>,
     /// Records and forwards the wakes of the handler.
@@ -165,7 +166,7 @@ impl Flow {
                         return Poll::Ready(Event::Write(self.write(AfterWrite::Continue).into()));
                     }
                 }
-                // A checkpoint lets other tasks of the thread run.
+                // A checkpoint lets other Tokio tasks run.
                 if yielding {
                     break;
                 }
@@ -185,7 +186,7 @@ impl Flow {
                 Decision::End(event) => return Poll::Ready(self.end_with(event)),
             }
         }
-        // The flow continues after other tasks of the thread.
+        // Lets other Tokio tasks run before the flow continues.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -333,7 +334,8 @@ impl Flow {
         decision
     }
 
-    /// Ends the flow: rejects further operations, drops the handler and wakes all waiting tasks.
+    /// Ends the flow: rejects further operations, drops the handler and wakes all Tokio tasks that
+    /// wait for its operations.
     pub(super) fn end(&mut self) {
         {
             let mut state = self.shared.lock();

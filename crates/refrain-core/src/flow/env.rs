@@ -51,17 +51,17 @@ pub trait Pressure: Send + Sync {
 /// The limits of one flow. Unless a field says otherwise, a call that exceeds one ends with an error that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Rounds of one flow. Default 32.
+    /// Maximum number of rounds of one flow. Default 32.
     pub rounds: u32,
-    /// Asks in one round. Default 16.
+    /// Maximum number of open asks. Default 16.
     pub asks: usize,
-    /// Entries of a journal. Default 1024.
+    /// Maximum number of entries of a journal. Default 1024.
     pub entries: usize,
     /// How often one ask is repeated after an invalid answer. Default 3; then the ask fails.
     pub retries: u32,
     /// How often one flow is handed on. Default 2; then it runs to its end.
     pub sheds: u32,
-    /// Queued progress and log messages. Default 256; when the queue is full, the oldest are dropped.
+    /// Maximum number of queued progress and log messages. Default 256; when the queue is full, the oldest are dropped.
     pub notes: usize,
 }
 

@@ -50,19 +50,20 @@ impl Phase {
     }
 }
 
+/// A pending operation of a handler.
 pub(crate) struct Slot {
     pub(crate) id: SlotId,
     pub(crate) key: EntryKey,
     pub(crate) phase: Phase,
     pub(crate) waker: Option<Waker>,
-    /// Whether a spawned task polls the operation, not the driver.
+    /// Whether a spawned Tokio task polls the operation, not the driver.
     pub(crate) in_spawned_task: bool,
-    /// Whether that task completed a poll since the slot began to wait for its turn.
+    /// Whether that Tokio task completed a poll since the slot began to wait for its turn.
     pub(crate) ready: bool,
 }
 
 impl Slot {
-    /// Sets the task that polls the operation.
+    /// Sets the Tokio task that polls the operation.
     pub(crate) fn set_poller(&mut self, poller: Poller<'_>) {
         self.in_spawned_task = poller.in_spawned_task;
         match &mut self.waker {
@@ -96,11 +97,11 @@ impl Slot {
     }
 }
 
-/// The task that polls an operation.
+/// The Tokio task that polls an operation: the driver's or a spawned one.
 #[derive(Clone, Copy)]
 pub(crate) struct Poller<'a> {
     pub(super) waker: &'a Waker,
-    /// Whether it is a spawned task, not the driver.
+    /// Whether it is a spawned one.
     pub(crate) in_spawned_task: bool,
 }
 

@@ -31,6 +31,7 @@ pub(crate) struct FlowState {
     pub(crate) journal: Journal,
     /// The number of entries at the start of the round.
     pub(crate) replayed: usize,
+    /// Entries before this index were delivered or skipped.
     pub(crate) frontier: usize,
     /// Whether new steps may start, and progress and logs are sent.
     pub(crate) replay_complete: bool,
@@ -41,20 +42,23 @@ pub(crate) struct FlowState {
     /// Answers that came with the first request and match no ask yet.
     pub(crate) early_answers: Vec<(Box<str>, Arc<str>)>,
     pub(crate) notes: Vec<Note>,
+    /// The last reported progress. A value that is not greater is skipped.
     pub(crate) last_progress: Option<f64>,
     pub(crate) fault: Option<Box<Fault>>,
+    /// Whether the round has ended.
     pub(crate) ended: bool,
     /// Whether the call has ended, not just this round.
     pub(crate) call_ended: bool,
     /// The number of running steps.
     pub(crate) running: usize,
+    /// Whether the flow is to be handed on. Once set, it stays set.
     pub(crate) handing_on: bool,
-    /// Whether a checkpoint lets other tasks of the thread run.
+    /// Whether a checkpoint lets other Tokio tasks run.
     pub(crate) yielding: bool,
     pub(crate) stats: Stats,
     /// Changes whenever an operation makes progress.
     pub(crate) progress_count: u64,
-    /// Wakers of tasks that await [`Cx::cancelled`](crate::Cx::cancelled).
+    /// Wakers of Tokio tasks that await [`Cx::cancelled`](crate::Cx::cancelled).
     pub(crate) cancel_wakers: Vec<Waker>,
     /// Polls of operations left before the simulated crash of a test.
     pub(crate) polls_before_crash: Option<u32>,
@@ -79,6 +83,7 @@ pub(crate) struct FlowState {
 pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) flow: FlowId,
+    /// Whether another request can run this round too.
     pub(crate) is_repeatable: bool,
     pub(crate) trace: Trace,
     pub(crate) waker: Arc<FlowWaker>,
@@ -162,9 +167,10 @@ impl Shared {
         false
     }
 
-    /// Like [`stop_operation`](Self::stop_operation), for an operation that cannot return an error. Where that would fail,
-    /// unwinds the spawned Tokio task. Returns `true` only inside the handler of another call, which must not be unwound:
-    /// the operation then completes.
+    /// Like [`stop_operation`](Self::stop_operation), for an operation that cannot return an
+    /// error. If that function returns `true`, the spawned Tokio task is unwound. Returns `true`
+    /// only inside the handler of another call, which must not be unwound: the operation then
+    /// completes.
     pub(crate) fn stop_without_error(self: &Arc<Self>) -> bool {
         if !self.stop_operation() {
             return false;
@@ -175,7 +181,7 @@ impl Shared {
         is_driving_any()
     }
 
-    /// Wakes the driver after a change made by another task.
+    /// Wakes the driver after a change made by a spawned Tokio task.
     pub(crate) fn wake_driver(self: &Arc<Self>) {
         if !is_driving(self) {
             Wake::wake_by_ref(&self.waker);
@@ -365,7 +371,8 @@ impl FlowState {
                 Phase::Granted => return true,
                 // The flow is about to be handed on, and the next instance delivers this value.
                 Phase::HandingOn => return false,
-                // The driver woke this task and the task polled again, so all its operations are registered.
+                // The driver woke this Tokio task and it polled again, so all its operations are
+                // registered.
                 Phase::Waiting(_) => slot.waker.is_none(),
                 _ => false,
             },
@@ -378,7 +385,8 @@ impl FlowState {
         false
     }
 
-    /// The first entry that the next instance delivers, if the flow is handed on. It also delivers all later entries.
+    /// The first entry that the next instance delivers, if the flow is handed on. That instance
+    /// also delivers all later entries.
     pub(super) fn first_handed_on(&self) -> Option<usize> {
         if !self.handing_on {
             return None;

@@ -36,7 +36,7 @@ pub(crate) struct PublishState {
     pub(super) written_at: u64,
     /// The steps that wait for the write in progress, if there is one.
     pub(super) writing: Option<Vec<SlotId>>,
-    /// `progress_count` when rest was last reported, and `may_progress` of that report.
+    /// `progress_count` when [`AfterWrite::Rest`] was last reported, and its `may_progress`.
     pub(super) rested_at: Option<(u64, bool)>,
 }
 
@@ -174,7 +174,7 @@ impl FlowState {
         before.is_none_or(|before| before.0 != now.0 || (before.1 && !may_progress))
     }
 
-    /// Returns whether rest was reported and the flow has made no progress since.
+    /// Returns whether [`AfterWrite::Rest`] was reported and the flow has made no progress since.
     fn is_at_rest(&self) -> bool {
         let rested_at = self
             .publishing
@@ -480,7 +480,7 @@ impl Flow {
         write
     }
 
-    /// Returns whether rest was reported and the flow has made no progress since.
+    /// Returns whether [`AfterWrite::Rest`] was reported and the flow has made no progress since.
     pub fn is_at_rest(&self) -> bool {
         self.shared.lock().is_at_rest()
     }

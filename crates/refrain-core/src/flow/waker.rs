@@ -87,7 +87,7 @@ pub(crate) struct StepSignal {
 }
 
 impl StepSignal {
-    /// The step was not woken since its last poll.
+    /// The value of `woken_in` if the step was not woken since its last poll.
     const NOT_WOKEN: u64 = u64::MAX;
 
     pub(crate) fn new(polls: Arc<PollCounter>) -> Arc<Self> {

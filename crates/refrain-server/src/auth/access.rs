@@ -10,6 +10,7 @@ use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+/// The settings of a builder for access control.
 #[derive(Clone, Default)]
 pub(crate) struct AccessRules {
     scopes: Vec<String>,
@@ -18,6 +19,7 @@ pub(crate) struct AccessRules {
     pub(crate) metadata: Option<ResourceMetadata>,
 }
 
+/// The access control of a built server.
 pub(crate) struct Auth {
     authenticator: Option<Arc<dyn Authenticator>>,
     scopes: Vec<String>,

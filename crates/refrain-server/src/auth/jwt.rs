@@ -24,7 +24,7 @@ const PROOF_HEADER: HeaderName = HeaderName::from_static("dpop");
 const FILE_READ_INTERVAL: Duration = Duration::from_secs(1);
 const URL_KEYS_MAX_AGE: Duration = Duration::from_secs(600);
 const URL_MIN_INTERVAL: Duration = Duration::from_secs(5);
-/// Ten years. Subtracting more could yield a time before 1970.
+/// The maximum leeway, ten years. Subtracting more could yield a time before 1970.
 const MAX_LEEWAY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The location of an authorization server's JWK set.

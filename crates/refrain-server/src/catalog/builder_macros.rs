@@ -45,10 +45,11 @@ macro_rules! impl_entry {
                 self
             }
 
-            /// Runs all calls of one caller on the same instance, for handlers with state in memory. The instance is chosen
-            /// from the [`peers`](crate::ServerBuilder::peers) by the principal, and other instances relay the request to it. If
-            /// it cannot be reached, the next one takes over, without that state. Without peers, calls run where they
-            /// arrive.
+            /// Runs all calls of one caller on the same instance, for handlers with state in
+            /// memory. The instance is chosen from the [`peers`](crate::ServerBuilder::peers) by
+            /// the principal, and other instances relay the request to it. If it cannot be
+            /// reached, the next peer takes over, without that state. Without peers, calls run
+            /// where they arrive.
             ///
             /// The calls of a legacy session run on the instance that holds the session. A task that is not live may be
             /// continued by any instance. All anonymous callers are one principal.

@@ -75,7 +75,7 @@ fn matching(values: &[String], typed: &str) -> Completion {
 pub(crate) type PendingReply = Pin<Box<dyn Future<Output = Result<Reply, MissingScopes>> + Send>>;
 
 impl Catalog {
-    /// Starts to suggest values for an argument. It counts as a call in flight.
+    /// Starts to suggest values for an argument. The request counts as a call in flight.
     pub(crate) fn complete(
         &self,
         params: CompleteParams<'_>,

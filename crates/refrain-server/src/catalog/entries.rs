@@ -35,7 +35,7 @@ pub(crate) fn normalize_uri(uri: &str) -> Cow<'_, str> {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Caches {
     pub(crate) discover: Cache,
-    /// By [`Listing`].
+    /// The cache of each list, by [`Listing`].
     pub(crate) lists: [Cache; 4],
 }
 

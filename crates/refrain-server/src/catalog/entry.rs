@@ -19,6 +19,7 @@ pub(crate) enum Pin {
     Handle(String),
 }
 
+/// The fields that all kinds of entries have, apart from their list entry.
 pub(crate) struct CatalogEntry {
     pub(crate) scopes: Vec<String>,
     /// `None` if any instance may run a call.

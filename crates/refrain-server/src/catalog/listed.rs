@@ -32,8 +32,8 @@ impl<T> Deref for Listed<T> {
 }
 
 impl<T: Clone + Serialize> Listed<T> {
-    /// Keeps the entry as the other server sent it. `set` changes `info`; the members named in `own` are then copied from
-    /// there.
+    /// Keeps the entry as the other server sent it. `set` changes `info`; the members named in
+    /// `own` are then copied from `info`.
     pub(super) fn as_sent(entry: &AsSent<T>, own: &[&str], set: impl FnOnce(&mut T)) -> Self {
         let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
         for (name, value) in entry.members() {

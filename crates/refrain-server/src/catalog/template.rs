@@ -22,6 +22,7 @@ use syntax::{Expression, TemplatePart, Variable};
 /// Maximum length of a URI that is matched, in bytes.
 const MAX_URI: usize = 8 * 1024;
 
+/// A compiled URI template.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     regex: Regex,
@@ -31,6 +32,7 @@ pub(crate) struct Pattern {
     literal: usize,
 }
 
+/// The content of a capture group.
 #[derive(Clone, Debug)]
 enum Capture {
     /// The value of a variable, or all values of an exploded variable, with this separator.

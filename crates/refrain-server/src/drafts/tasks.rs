@@ -21,6 +21,7 @@ use std::time::Duration;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const SHUTTING_DOWN: &str = "this instance is shutting down and the task is still working: retry";
 
+/// A task request, translated to 2026-07-28.
 struct TaskRequest<'a> {
     id: Id<'a>,
     params: Value,
@@ -52,6 +53,7 @@ impl<'a> TaskRequest<'a> {
     }
 }
 
+/// The reply of the server to a translated task request.
 struct TaskReply {
     status: Status,
     message: Vec<u8>,

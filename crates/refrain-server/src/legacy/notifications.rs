@@ -21,7 +21,7 @@ pub(crate) struct SessionNotifications {
     session: Session,
     caller: Caller,
     state: watch::Receiver<SessionState>,
-    /// Whether `state` can still change.
+    /// Whether the sender of `state` still exists.
     can_change: bool,
     /// The URIs of the current subscription.
     uris: Vec<String>,
@@ -192,7 +192,7 @@ mod tests {
             legacy.subscribe(&session, caller.limit_key(), "notes://today"),
             Ok(())
         );
-        // Many retries, in paused time.
+        // The clock is paused, so the time of ten retries passes at once.
         let next = tokio::time::timeout(10 * RETRY_INTERVAL, notifications.next()).await;
         assert!(next.is_err(), "unexpected notification");
         assert_eq!(warnings.0.load(Ordering::Relaxed), 1);

@@ -45,6 +45,7 @@ impl RequestId {
     }
 }
 
+/// The open asks, and the calls that can be cancelled.
 #[derive(Default)]
 pub(super) struct OpenCalls {
     last_ask_number: u64,
@@ -54,7 +55,9 @@ pub(super) struct OpenCalls {
     calls: HashMap<(Arc<str>, RequestId), Arc<Notify>>,
 }
 
+/// An ask that was sent and not yet answered.
 struct OpenAsk {
+    /// The key of the session.
     session: Arc<str>,
     key: String,
     kind: AskKind,

@@ -49,6 +49,7 @@ pub(super) struct SessionStates {
     bytes: Arc<Limiter>,
 }
 
+/// The state of one session, with its permits.
 struct StateEntry {
     state: Arc<watch::Sender<SessionState>>,
     expires: u64,
@@ -158,8 +159,9 @@ impl SessionStates {
     }
 }
 
-/// The sessions that their clients ended, until they expire. At the limit, the entry that was added first for the caller with
-/// the most entries is dropped, so that the id of its session becomes valid again.
+/// The sessions that their clients ended, until they expire. At the limit, the entry that was
+/// added first for the caller with the most entries is dropped; the id of its session is then
+/// valid again.
 struct EndedSessions {
     limit: usize,
     limit_per_caller: usize,

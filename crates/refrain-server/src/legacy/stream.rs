@@ -18,8 +18,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+/// Maximum number of stored events of one stream.
 const MAX_EVENTS: usize = 1024;
 
+/// A stream with its limits and stored events.
 pub(super) struct Stream {
     /// The id of this instance.
     pub(super) instance: String,
@@ -54,19 +56,21 @@ pub(super) struct StreamState {
     retry_after: Option<Duration>,
     /// The sequence number of the last event that the current reader has received.
     last_read: u64,
-    /// The number of readers so far. Only the latest is active.
+    /// The number of readers so far. Only the latest one is active: an earlier one ends.
     readers: u64,
     /// Whether the latest reader still exists.
     has_reader: bool,
     wakers: Vec<Waker>,
 }
 
+/// The phase of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum StreamPhase {
     #[default]
     Open,
     /// No event follows.
     Ended,
+    /// The stream can no longer be resumed.
     Removed,
 }
 
@@ -260,7 +264,7 @@ impl Stream {
     }
 }
 
-/// Wakes waiting tasks. Releases the lock first, because a waker may run arbitrary code.
+/// Wakes waiting Tokio tasks. Releases the lock first, because a waker may run arbitrary code.
 fn wake(mut state: MutexGuard<'_, StreamState>) {
     let wakers = std::mem::take(&mut state.wakers);
     drop(state);

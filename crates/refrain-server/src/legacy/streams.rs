@@ -271,7 +271,8 @@ impl LegacySessions {
             for response in pending {
                 calls.spawn(send(response));
             }
-            // Ready responses need no permit, so a long batch must not block other tasks.
+            // Ready responses complete without waiting, so a long batch must yield to other Tokio
+            // tasks.
             for response in ready {
                 send(response).await;
                 tokio::task::yield_now().await;
@@ -317,7 +318,7 @@ impl LegacySessions {
                     stream.set_retry_after(*retry_after);
                 }
                 self.streams.push(&stream, kind, message);
-                // A handler that reports progress constantly must not block other tasks.
+                // A handler that reports progress constantly must not block other Tokio tasks.
                 if kind == MessageKind::Notification {
                     tokio::task::yield_now().await;
                 }

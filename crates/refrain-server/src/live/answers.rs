@@ -5,6 +5,7 @@ use refrain_wire::AnswerError;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
+/// A client's answer to an ask of a flow in memory.
 pub(crate) struct LiveAnswer {
     /// The key of the ask.
     pub(crate) key: String,

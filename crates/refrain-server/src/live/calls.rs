@@ -226,7 +226,8 @@ impl Drop for ParkedCallGuard {
                 parked: self.parked.clone(),
                 _server: None,
             };
-            // The error is recorded first. Dropping the other guard then delivers it to waiting requests.
+            // The error is recorded first. Then `guard` is dropped, which delivers the error to
+            // waiting requests.
             runtime.spawn(async move {
                 let info = guard.calls.services.info.clone();
                 record.write(&internal_error(), &info).await;

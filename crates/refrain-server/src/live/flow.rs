@@ -32,6 +32,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::Span;
 
+/// An event of a flow in memory.
 pub(crate) enum LiveEvent {
     Notes(Vec<Note>),
     Asks {
@@ -85,7 +86,8 @@ pub(crate) struct LiveFlow {
     live_permit: LivePermit,
     /// The span of a parked call while its handler is busy.
     run_span: Span,
-    /// Whether the call is parked: then each request holds a permit. Otherwise the call runs in the span of its only request.
+    /// Whether the call is parked. Then each of its requests has a permit and a span. Otherwise
+    /// the call has only one request, and runs in the span of that request.
     is_parked: bool,
 }
 
@@ -209,7 +211,7 @@ impl LiveFlow {
             let event = match self.poll_flow(cx) {
                 Poll::Pending => return self.wait(cx),
                 Poll::Ready(Event::Settle) => {
-                    // Other runtime tasks may add asks, so they run first.
+                    // Other Tokio tasks may add asks, so they run first.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }

@@ -65,12 +65,13 @@ impl From<LimitReached> for AttachError {
     }
 }
 
+/// The mutable part of a parked call.
 #[derive(Default)]
 struct ParkedState {
     round: u32,
     /// Whether a request of the current round arrived.
     has_request: bool,
-    /// When that request arrived, if its client supports tasks.
+    /// The time at which that request arrived, if its client supports tasks.
     task_eligible_since: Option<Instant>,
     open_asks: Vec<(String, Ask)>,
     /// The reply of the previous round, or of the whole call.
@@ -91,6 +92,7 @@ struct ParkedState {
     record: Option<ReplayRecord>,
 }
 
+/// The reply of a round that has ended.
 #[derive(Clone)]
 struct LastReply {
     round: u32,
@@ -231,7 +233,7 @@ impl ParkedCall {
         seed: Option<Box<TaskSeed>>,
         context: &SealContext,
     ) -> (Reply, Stats) {
-        // When the call ends if its last reply is not delivered.
+        // The time at which the call ends if its last reply is not delivered by then.
         let mut deliver_by = None;
         let mut promotion = TaskPromotion::new(seed);
         let mut detach = promotion.is_immediate().then_some(DetachReason::Tool);
@@ -326,7 +328,8 @@ impl ParkedCall {
                 }
                 let event = self.poll(live, &mut has_request, cx);
                 if event.is_pending() && wake_driver.as_mut().poll(cx).is_ready() {
-                    // The handler must see the answers of a request before it is reported idle.
+                    // The handler is reported idle only after it has seen the answers of a
+                    // request.
                     let event = self.poll(live, &mut has_request, cx);
                     return Poll::Ready(Some(match event {
                         Poll::Ready(event) => event,

@@ -46,6 +46,7 @@ impl<L: Label> Counts<L> {
     }
 }
 
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum RoundLabel {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 /// Maximum number of names with separate counters. Each adds about a dozen lines to a scrape.
 const MAX_NAMES: usize = 1000;
 
+/// The counters of a tool, prompt, resource or resource template.
 #[derive(Debug)]
 pub(crate) struct TargetCounts {
     pub(super) kind: CallKind,

@@ -166,6 +166,7 @@ impl Metrics {
     }
 }
 
+/// Writes metric families: each has a name, a help text and its samples.
 struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {

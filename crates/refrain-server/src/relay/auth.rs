@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// How long a header is valid, without the clock skew.
 const VALID_SECONDS: u64 = 30;
 
 /// The content of the header.
@@ -33,6 +34,7 @@ pub(crate) struct RelayClaims {
     address: Option<IpAddr>,
 }
 
+/// Why the sealed header of a relayed request is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayAuthError {
     #[error(transparent)]

@@ -19,6 +19,7 @@ const MAX_EXPLAINED_BYTES: usize = 256 << 10;
 /// Maximum number of JSON values in arguments whose violations are listed.
 const MAX_EXPLAINED_VALUES: usize = 1000;
 
+/// A call after the second stage.
 pub(super) struct AdmittedCall<'a> {
     pub(super) rounds: &'a Arc<Rounds>,
     pub(super) request: CallRequest<'a>,

@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 
+/// A flow whose home is the client, in one round.
 pub(super) struct ClientFlow {
     pub(super) flow: Flow,
     target: Target,
@@ -28,10 +29,12 @@ pub(super) struct ClientFlow {
     pub(super) permit: Permit,
 }
 
+/// The stage of a [`ClientFlow`].
 enum ClientStage {
     Running,
     /// The round ended with this event; its last notes are sent first.
     RoundEnded(Box<Event>),
+    /// The task is being created.
     Creating(Creating, DetachReason),
     /// The token is too large to send and is being written to the store.
     Spilling {
@@ -55,7 +58,7 @@ struct Deadlines {
 )]
 enum ClientTurn {
     Notes(Vec<Note>),
-    /// The handler waits, but other runtime tasks may still add asks to this round.
+    /// The handler waits, but other Tokio tasks may still add asks to this round.
     Settle,
     /// The flow is to become a task.
     Detach(DetachReason),
@@ -257,8 +260,8 @@ impl ClientFlow {
         }
     }
 
-    /// Starts to create a task for the flow. If the handler has started, the task runs on this instance, even
-    /// above the task limit.
+    /// Starts to create a task for the flow, if the call can become one. If the handler has
+    /// started, the task runs on this instance, even above the task limit.
     fn create_task(&mut self, reason: DetachReason) {
         if let Some(seed) = self.seed.take() {
             let creation = seed.create(&mut self.flow, reason != DetachReason::Tool);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 /// Maximum number of registered names that an unknown name is compared with.
 const MAX_COMPARED: usize = 1000;
 
+/// A call after the first stage.
 pub(super) struct ResolvedCall<'a> {
     pub(super) rounds: &'a Arc<Rounds>,
     pub(super) request: CallRequest<'a>,

@@ -35,6 +35,7 @@ pub struct Round {
     span: Span,
 }
 
+/// The state of a [`Round`].
 pub(super) enum RoundState {
     /// Waits for the claim in the replay log.
     Claiming(ReplayClaim, Box<NewFlow>),

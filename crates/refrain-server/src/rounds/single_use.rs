@@ -26,7 +26,7 @@ type ClaimFuture = Pin<Box<dyn Future<Output = Result<ClaimResult, LogError>> + 
 pub(crate) struct ReplayRecord {
     log: Arc<dyn ReplayLog>,
     key: LogKey,
-    /// The caller whose quota the record counts for.
+    /// The account whose quota the record counts for.
     account: Principal,
 }
 
@@ -57,7 +57,7 @@ impl ReplayRecord {
         }
     }
 
-    /// Deletes the claim of a round that did not run, in the background.
+    /// Deletes, in the background, the claim of a round that did not run.
     pub(super) fn spawn_delete(self) -> JoinHandle<()> {
         tokio::spawn(async move { self.delete().await })
     }
@@ -69,7 +69,7 @@ impl ReplayRecord {
     }
 }
 
-/// Deletes the `once` records of an ended call that no request can repeat, in the background.
+/// Deletes, in the background, the `once` records of an ended call that no request can repeat.
 pub(crate) fn delete_once_records(services: &Services, flow: &Flow) {
     let keys = flow.deletable_records();
     let Some(log) = services.replay_log.clone().filter(|_| !keys.is_empty()) else {

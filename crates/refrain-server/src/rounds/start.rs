@@ -40,8 +40,9 @@ impl AdmittedCall<'_> {
             let now = rounds.services.source.unix_seconds();
             match &flow {
                 NewFlow::Live(live) => {
-                    // A call that does not become a task is over after this time: an idle one after `live_time`, and a
-                    // handler that is busy then after a round.
+                    // A call that does not become a task has ended by this time. An idle call ends
+                    // after `limits.live_time`. A handler that is busy then has one more round,
+                    // which `live_time` includes here.
                     let live_end = now.saturating_add(live_time.as_secs());
                     let end = match live.seed {
                         Some(_) => deadline.max(live_end),

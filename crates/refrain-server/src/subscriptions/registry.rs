@@ -171,6 +171,7 @@ impl Listener {
     }
 }
 
+/// The pending changes of a subscription.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) tools: bool,

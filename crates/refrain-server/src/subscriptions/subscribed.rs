@@ -43,7 +43,8 @@ impl UriCounts {
         self.report(before);
     }
 
-    /// Reports a change of the set. Each change either only adds or only removes URIs, so its size tells.
+    /// Reports a change of the set of URIs. An operation only adds or only removes URIs, so the
+    /// set changed if its size did.
     fn report(&self, before: usize) {
         if self.counts.len() != before {
             self.changes.send_modify(|changes| *changes += 1);

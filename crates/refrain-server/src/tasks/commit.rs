@@ -92,7 +92,8 @@ impl Driver {
             limited_event!(WARN, ?task, attempt, %reason, "task attempt failed");
             return state_change(Next::Retry(wait, reason));
         }
-        // The error becomes the status message, unless results are sealed: status messages are not.
+        // The error becomes the status message, unless results are sealed: status messages are
+        // stored unsealed.
         let is_sealed = tasks.options.seal;
         let has_failed = matches!(end, End::Failed(_));
         let error = match &end {

@@ -87,10 +87,12 @@ fn always_true() -> bool {
     true
 }
 
-/// Maximum number of retries to create a task, and the wait before the first.
+/// Maximum number of retries to create a task.
 const MAX_RETRIES: u32 = 4;
+/// The wait before the first retry.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// Maximum number of attempts to cancel an orphaned task, one second apart.
+/// Maximum number of attempts, one second apart, to cancel a task that may exist although its
+/// creation failed.
 const CANCEL_ATTEMPTS: u32 = 600;
 
 pub(crate) type Creating =
@@ -99,7 +101,8 @@ pub(crate) type Creating =
 /// A new task, or the existing task of an earlier request of the same call.
 pub(crate) struct CreatedTask {
     created: Creation,
-    /// Before the store granted the lease. The lease counts from then, so that this instance never holds it for too long.
+    /// A time before the store granted the lease. The lease counts from then, so that this
+    /// instance never holds it for too long.
     requested_at: Instant,
     slot: Option<TaskSlot>,
     seed: TaskSeed,

@@ -20,7 +20,9 @@ use tokio::task::JoinSet;
 
 /// Maximum number of concurrent requests from one instance to one endpoint.
 const MAX_IN_FLIGHT: usize = 8;
+/// Time limit for connecting to an endpoint.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an idle connection is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long stopping waits for requests in flight.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);

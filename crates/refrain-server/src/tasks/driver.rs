@@ -28,9 +28,10 @@ const MIN_STORED_SLEEP: Duration = Duration::from_secs(1);
 const LINGER_TIME: Duration = Duration::from_secs(30);
 /// The minimum time between two commits that change only the status message.
 const STATUS_INTERVAL: Duration = Duration::from_millis(200);
-/// The same for a status message made from progress, which handlers report often.
+/// The minimum time if the status message reports progress, which handlers do often.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A task that runs on this instance.
 pub(crate) struct RunningTask {
     pub(super) tool: Arc<RegisteredTool>,
     pub(super) owner: Principal,
@@ -89,6 +90,7 @@ impl Tasks {
     }
 }
 
+/// Runs one task. Dropping it removes the lease from those that this instance renews.
 pub(super) struct Driver {
     pub(super) tasks: Arc<Tasks>,
     pub(super) held: Arc<HeldLease>,
@@ -108,7 +110,8 @@ impl Drop for Driver {
 /// Deadlines of a task, apart from those of its flow.
 #[derive(Default)]
 pub(super) struct TaskTimers {
-    /// When lingering ends, and the number of steps when it started.
+    /// When the task has stayed in memory for [`LINGER_TIME`], and the number of its steps when
+    /// that time began.
     linger: Option<(Instant, u32)>,
     /// The pending status message and when to commit it.
     status: Option<(String, Instant)>,

@@ -17,6 +17,7 @@ const WAKEUP_HORIZON: Duration = Duration::from_secs(60);
 /// Maximum number of wake-ups. Polling the store finds further sleeping tasks.
 const MAX_WAKEUPS: usize = 10_000;
 
+/// The leases and slots of an instance.
 pub(crate) struct Leases {
     /// The name of this instance in the store.
     pub(crate) worker: String,
@@ -26,7 +27,7 @@ pub(crate) struct Leases {
     reserved_for_principals: usize,
     held: Mutex<HashMap<TaskId, Arc<HeldLease>>>,
     slots: Mutex<Slots>,
-    /// Whether a runtime task renews the leases.
+    /// Whether a Tokio task renews the leases.
     pub(super) is_renewing: AtomicBool,
     /// Notified when capacity may be freed, a wake-up is added or the last task ends.
     pub(super) changed: Notify,
@@ -36,6 +37,7 @@ pub(crate) struct Leases {
     pub(super) is_claiming: AtomicBool,
 }
 
+/// The slots in use.
 #[derive(Default)]
 struct Slots {
     used: usize,
@@ -60,7 +62,7 @@ pub(super) struct ClaimedSlots {
 
 /// The capacity of this instance for claims.
 pub(super) struct Capacity {
-    /// The maximum number of tasks, for any distribution over their accounts.
+    /// The maximum number of tasks to claim, even if all of them belong to one account.
     pub(super) most: usize,
     /// The accounts without capacity.
     pub(super) except: Vec<Principal>,
@@ -68,6 +70,7 @@ pub(super) struct Capacity {
     pub(super) anonymous: bool,
 }
 
+/// A lease of this instance, and requests to the driver of its task.
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
@@ -277,8 +280,9 @@ impl FreeSlots {
         running < self.count && (running == 0 || self.count > self.left_to_new)
     }
 
-    /// The maximum number of tasks to claim at once. All of them may belong to the account with the most running tasks,
-    /// `largest`, which must then still have a slot for the last of them.
+    /// The maximum number of tasks to claim at once. All of them may belong to the account with
+    /// the most running tasks, whose number is `largest`. That account must then still have a slot
+    /// for the last of them.
     fn max_claim(self, largest: usize) -> usize {
         let available = self.count.saturating_sub(self.left_to_new).max(1);
         ((self.count + 1 - largest) / 2).min(available)

@@ -25,10 +25,12 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
+/// Maximum number of tasks whose revisions are read at once.
 const REVISION_BATCH: usize = 256;
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// The subscriptions to tasks on this instance, which share one watcher.
 #[derive(Default)]
 pub(super) struct TaskWatch {
     watched: Mutex<WatchState>,
@@ -43,6 +45,7 @@ struct WatchState {
     is_watching: bool,
 }
 
+/// The subscribed tasks of one client.
 struct Subscriber {
     tasks: Vec<TaskId>,
     state: Mutex<SubscriberState>,
@@ -316,7 +319,7 @@ fn hash(task: &StoredTask) -> u64 {
     task.status.hash(&mut hasher);
     task.status_message.hash(&mut hasher);
     (task.ttl, task.poll_interval).hash(&mut hasher);
-    // Keys of asks are unique within a task.
+    // The keys suffice, because each key belongs to one ask of a task.
     for (key, _) in &task.asks {
         key.hash(&mut hasher);
     }

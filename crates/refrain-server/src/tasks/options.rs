@@ -44,10 +44,10 @@ pub struct TaskOptions {
     pub bytes: usize,
     /// Maximum number of tasks in one subscription. Default 256.
     pub subscribed: usize,
-    /// Maximum number of clients that wait for a task to end; further ones get HTTP 503. They do not count as calls in
-    /// flight. Default 1024.
+    /// Maximum number of clients of a draft that wait for a task to end; further ones get HTTP
+    /// 503. They do not count as calls in flight. Default 1024.
     pub waiting: usize,
-    /// Maximum number of such clients of one caller. Default 128.
+    /// Maximum number of waiting clients of one caller. Default 128.
     pub waiting_each: usize,
     /// Whether to encrypt journals, arguments, asks, answers and results in the store, and the values of the replay log. The
     /// key ring must keep its keys as long as tasks live. Unencrypted data is rejected, so start with an empty store. Status

@@ -41,7 +41,8 @@ impl Tasks {
         })
     }
 
-    /// Reads the token of a call from the store. It counts as a call in flight. `None` if the call contains no reference.
+    /// Reads the token of a call from the store. The read counts as a call in flight. `None` if
+    /// the call contains no reference.
     pub(crate) fn fetch(&self, call: &Call<'_>, caller: &Caller) -> Option<TokenFuture> {
         let id = call.state.as_deref()?.strip_prefix(REFERENCE_PREFIX)?;
         let id = TaskId::parse(id)?.to_string();

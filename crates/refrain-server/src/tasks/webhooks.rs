@@ -23,9 +23,11 @@ use std::time::Duration;
 const SECRET_PREFIX: &str = "whsec_";
 /// The number of bytes of a secret.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+/// The maximum length of a webhook's name.
 const MAX_NAME: usize = 64;
-/// How much of a response body is read, and for how long, so that its connection can be used again.
+/// How many bytes of a response body are read, so that its connection can be used again.
 const MAX_RESPONSE: usize = 64 * 1024;
+/// How long a response body is read.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// An endpoint that is notified when a task has ended.

@@ -13,9 +13,11 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 
+/// Maximum number of tasks claimed at once.
 const CLAIM_BATCH: usize = 16;
 /// Time limit for handing on running tasks after the drain time.
 const HAND_ON_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of rows of each kind deleted at once.
 const SWEEP_BATCH: usize = 500;
 
 impl Tasks {

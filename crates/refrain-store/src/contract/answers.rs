@@ -78,7 +78,7 @@ pub(super) async fn answer_leaves_a_running_task_with_its_worker(store: Subject)
 pub(super) async fn answer_before_the_suspension_is_not_lost(store: Subject) {
     for wait in [None, Some(HOUR / 2)] {
         let lease = store.asking(&["a", "b"]).await;
-        // The worker has read the answers and found none. Then:
+        // The answer arrives after the worker has read the answers and found none.
         store.answer(&lease, &[("a", "1")]).await;
         let suspended = store.commit(&lease, next(Next::Suspend(wait))).await;
         assert!(suspended.answers);

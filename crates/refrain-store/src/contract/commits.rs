@@ -40,7 +40,7 @@ pub(super) async fn lost_commit_writes_nothing(store: Subject) {
     let claimed = store.claim().await;
     assert_eq!(claimed.journal, b"journal");
     assert_eq!(claimed.answers, pairs(&[("a", "1")]));
-    // The key of the lost commit is still free.
+    // The rejected commit did not use the key `c`.
     let publish = publish(&[("c", "C?")]);
     store.commit(&claimed.lease, publish).await;
     let task = store.get(&lease.task).await;

@@ -38,7 +38,7 @@ impl Subject {
         self.0.begin(key, account, retention).await
     }
 
-    /// Sets the limit. Returns the error that it causes.
+    /// Limits the tasks of each account, and returns the error of a write over the limit.
     fn limit_tasks(&self, tasks: u64) -> QuotaReached {
         self.0.set_quota(Quota {
             tasks,
@@ -47,7 +47,7 @@ impl Subject {
         QuotaReached::Tasks(tasks)
     }
 
-    /// Sets the limit. Returns the error that it causes.
+    /// Limits the bytes of each account, and returns the error of a write over the limit.
     fn limit_kib(&self, kib: u64) -> QuotaReached {
         let bytes = kib * 1024;
         self.0.set_quota(Quota {
@@ -63,7 +63,7 @@ impl Subject {
     }
 }
 
-/// A task of about this size.
+/// A task whose size rounds up to this many KiB.
 fn large(kib: usize) -> NewTask {
     let call = vec![7; kib * KIB - 100];
     NewTask { call, ..new() }

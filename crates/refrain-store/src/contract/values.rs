@@ -126,7 +126,7 @@ pub(super) async fn long_time_does_not_overflow(store: Subject) {
 pub(super) async fn task_without_time_to_live_is_due_at_once(store: Subject) {
     let none = new().ttl(Duration::ZERO);
     let lease = store.create_claimed(none, "creator", Duration::ZERO).await;
-    // It is suspended without a limit, and is due nevertheless.
+    // Suspended without a wait, the task is due when it expires, which is at once.
     store.then(&lease, Next::Suspend(None)).await;
     let claimed = store.claim_soon().await;
     assert_eq!(claimed.left, Duration::ZERO);

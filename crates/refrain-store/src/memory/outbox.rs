@@ -70,8 +70,8 @@ impl Outbox {
         }
     }
 
-    /// The turn of a new delivery: after its caller's others, and not before those of other callers
-    /// that wait already.
+    /// The turn of a new delivery: after the other deliveries of its caller. If the caller has
+    /// none, the turn of the first waiting delivery to the endpoint.
     fn next_turn(&self, endpoint: &str, account: &Principal) -> u64 {
         let account = account.id().map(str::to_owned);
         let last = (

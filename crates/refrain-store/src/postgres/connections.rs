@@ -1,8 +1,8 @@
 //! A connection pool.
 //!
-//! The pool of sqlx tests a connection after every use, which doubles the round trips and spawns tasks. This pool keeps a
-//! connection only after a successful operation, prefers the one used last, and tests only those
-//! idle for a while.
+//! The pool of sqlx tests a connection after every use, which doubles the round trips and spawns
+//! Tokio tasks. This pool keeps a connection only after a successful operation, prefers the one
+//! used last, and tests only those idle for a while.
 
 use super::hosts::Hosts;
 use crate::store::StoreError;

@@ -4,10 +4,11 @@
 //! its writes run again in a transaction each, so that only the failing one gets the error. This costs nothing while no
 //! query fails, unlike a savepoint for each. If the commit fails, all writes get its error.
 //!
-//! Small writes do not wait for queued large ones: a transaction of small writes takes no large one. While small writes fill
-//! whole transactions, a large write follows each of these. If one connection writes everything, it also pauses large writes
-//! after each transaction with one, if small writes were queued meanwhile: a caller with many large writes delays the small
-//! writes of others little.
+//! Small writes do not wait for queued large ones: a transaction of small writes takes no large
+//! one. While small writes fill whole transactions, a large write follows each of these. The
+//! single writing connection of SQLite also pauses large writes after each transaction with a
+//! large one, if small writes were queued meanwhile. So a caller with many large writes hardly
+//! delays the small writes of others.
 //!
 //! A queued write whose caller no longer waits is dropped. Once taken from the queue, a write is committed in any case.
 
@@ -24,9 +25,9 @@ type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// The maximum number of writes in a transaction.
 const MAX_WRITES: usize = 128;
-/// The size of a transaction after which no other write is added.
+/// The size of a transaction, in bytes, after which no other write is added.
 const MAX_BYTES: usize = 1 << 20;
-/// The size of a large write.
+/// The size in bytes from which a write counts as large.
 const LARGE: usize = 64 << 10;
 /// The longest pause of large writes.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
@@ -40,7 +41,8 @@ const MAX_QUEUED: usize = 1024;
 pub(crate) trait GroupCommit: Database<Arguments: Clone + IntoArguments<Self>> {
     /// The statement that begins a transaction.
     const BEGIN: &'static str;
-    /// The pause of large writes after a transaction with one, as a multiple of its time.
+    /// The pause of large writes after a transaction with one, as a multiple of that transaction's
+    /// duration.
     const LARGE_PAUSE: u32;
     /// How long a transaction waits for the write lock of another process.
     const LOCK_TIMEOUT: Duration;
@@ -53,6 +55,7 @@ pub(crate) trait GroupCommit: Database<Arguments: Clone + IntoArguments<Self>> {
     ) -> impl Future<Output = Result<Vec<Self::Row>, sqlx::Error>> + Send;
 }
 
+/// A write that waits for its transaction.
 struct QueuedWrite<DB: GroupCommit> {
     sql: SqlStr,
     arguments: DB::Arguments,
@@ -271,8 +274,9 @@ impl<DB: GroupCommit> WriteBatch<DB> {
         }
     }
 
-    /// Runs the writes in a transaction, and others that are queued meanwhile. Returns their rows. The inner error is of a
-    /// write whose transaction was rolled back; after the outer one, the state of the connection is unknown.
+    /// Runs the writes in a transaction, and others that are queued meanwhile. Returns their rows.
+    /// The inner error is that of a failed write, whose transaction was rolled back. After an
+    /// outer error, the state of the connection is unknown.
     async fn run(
         &mut self,
         connection: &mut DB::Connection,
@@ -327,7 +331,8 @@ impl<DB: GroupCommit> WriteBatch<DB> {
     }
 }
 
-/// Whether another process holds the write lock of a SQLite file. The lower byte is the primary code.
+/// Whether another process holds the write lock of a SQLite file. The lower byte of the error code
+/// is SQLite's primary code.
 fn is_locked(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| code.parse().is_ok_and(|code: u32| code & 0xff == 5))

@@ -123,8 +123,8 @@ macro_rules! impl_store {
                         let value = value.map(text::decode);
                         return Ok(value.map_or(RecordState::Begun, RecordState::Done));
                     }
-                    // Either the quota rejects the record, or it was deleted in between: then try
-                    // again.
+                    // Either the quota rejects the record, or an existing record was deleted in
+                    // between. In the second case, try again.
                     self.check_quota(&account, 0, RECORD_BYTES).await?;
                 }
             }
@@ -223,7 +223,7 @@ macro_rules! impl_store {
                 let mut seen = HashSet::new();
                 answers.retain(|(key, _)| seen.insert(key.clone()));
                 if answers.is_empty() {
-                    // It stores nothing, so no quota applies.
+                    // An empty list stores nothing, so no quota applies.
                     return run(async move { Ok(self.get(id, owner).await?.is_some()) });
                 }
                 run(self.answer_task(id, owner, answers))

@@ -19,8 +19,8 @@ pub(super) const SUPERUSER: &str = "refrain";
 /// The time limit for starting on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Runs a server until the input of this script is closed, which happens at the latest when the
-/// test process ends.
+/// A shell script that runs a server until the script's standard input is closed. That happens at
+/// the latest when the test process ends.
 const WATCH: &str = r#"
 exec 3<&0
 "$@" 3<&- </dev/null &
@@ -36,7 +36,7 @@ exit "$code"
 pub(super) struct PostgresServer {
     pub(super) port: u16,
     bin: PathBuf,
-    /// The user and group that run it, if this process is root.
+    /// The user and group that run the server, if this process is root.
     user: Option<(u32, u32)>,
     running: Option<(Child, ChildStdin)>,
     dir: TempDir,

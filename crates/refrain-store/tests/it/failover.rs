@@ -30,7 +30,7 @@ async fn store_follows_a_failover() {
     );
     let lease = create_leased(&*store, 1).await;
 
-    // A server that becomes read-only is left, and used again when it accepts writes.
+    // The store leaves a server that becomes read-only, and uses it again when it accepts writes.
     let mut primary = connect(&url).await;
     for (setting, writable) in [("on", false), ("off", true)] {
         let set = format!("ALTER SYSTEM SET default_transaction_read_only = {setting}");

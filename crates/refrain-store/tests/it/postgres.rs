@@ -359,10 +359,11 @@ async fn lost_connection_is_unavailable_and_does_not_hang() {
         journal: Some(text.as_bytes().to_vec()),
         ..Commit::default()
     };
-    // The statement is prepared then, and is sent in one piece the next time.
+    // The first commit prepares the statement, so that the next one is sent in one piece.
     store.commit(&lease, journal("first")).await.unwrap();
     let mut observer = connect(&url).await;
-    // The pool uses the connection of this commit again, since it was used last. Its last statement identifies it.
+    // The pool uses the connection of this commit again, since it was used last.
+    // `pg_stat_activity` shows the last statement of each connection.
     let backends: Vec<i32> = until(async || {
         let writers = sqlx::query_scalar(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
@@ -469,7 +470,8 @@ async fn failure_at_commit_is_reported() {
     assert_failed(&store.extend(std::slice::from_ref(&lease), HOUR).await);
 }
 
-/// The connections of a store use several rows for one account, whose sum is 0.
+/// Each connection counts in its own row of an account. The rows of `left` add up to 0, those of
+/// `kept` do not.
 #[tokio::test]
 async fn sweep_deletes_the_usage_of_accounts_without_data() {
     let (_postgres, url, store) = new_store().await;

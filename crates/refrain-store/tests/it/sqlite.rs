@@ -175,7 +175,8 @@ async fn locked_file_is_unavailable_and_does_not_hang() {
     assert!(matches!(read, Ok(None)), "reads still succeed: {read:?}");
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
     assert_created(&[store.create(new_task(2)).await]);
-    // The failed operation may have been applied after the other ended. It is safe to repeat it.
+    // The failed operation may have been applied after the other connection released its lock. It
+    // is safe to repeat it.
     let again = store.create(new_task(1)).await.unwrap();
     let (Creation::New(task, _) | Creation::Existing(task)) = again;
     assert_eq!(task.id, new_task(1).id);

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-/// Statements that undo the migrations after version 2, apart from triggers and the deletion of the session notes.
+/// Statements that undo the migrations after version 2, apart from triggers and the deletion of
+/// the former table `refrain_notes`.
 pub(crate) const UNDO_MIGRATIONS: &[&str] = &[
     "DROP TABLE refrain_outbox",
     "ALTER TABLE refrain_tasks DROP COLUMN webhooks",
@@ -134,7 +135,9 @@ pub(crate) async fn assert_counted(store: &dyn Store, limit: u64) {
     );
 }
 
-/// Asserts that changing and deleting a record of an earlier version changes no usage. The anonymous account has two tasks.
+/// Asserts that changing and deleting a record of an earlier version changes no usage. The
+/// anonymous account has two tasks of 1 KiB each; the quota leaves room for one record of 100
+/// bytes, not for two.
 pub(crate) async fn assert_old_record_is_not_counted(store: &dyn Store) {
     store.set_quota(Quota {
         bytes: 2 * 1024 + 150,
@@ -185,7 +188,7 @@ pub(crate) async fn leave_data_of_one_account(store: &dyn Store) {
             .expect("no error")
             .tasks;
     }
-    // Rows may be locked by another write when they are deleted.
+    // A sweep skips rows of the usage that another write has locked, so sweep once more.
     store.sweep(Duration::ZERO, 100).await.expect("no error");
 }
 
@@ -209,7 +212,7 @@ pub(crate) async fn create_together(
         tokio::spawn(async move { store.create(task).await })
     };
     let creations: Vec<_> = tasks.into_iter().map(create).collect();
-    // All creations have a turn, in which they are queued.
+    // Lets every creation run until its write is queued.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! An error in the body is reported in the body.
+//! An error in the body of a handler is reported at its place, not at the attribute.
 
 use refrain::{Cx, Result, tool};
 

@@ -17,12 +17,15 @@ use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// The maximum length of a proof.
 const MAX_BYTES: usize = 8 * 1024;
+/// The maximum length of the `jti` of a proof.
 const MAX_JTI_BYTES: usize = 1024;
 /// How long a proof is valid, in seconds, without the leeway.
 const VALID_FOR: u64 = 60;
-/// The maximum number of remembered proofs of one period, in total and of one principal.
+/// The maximum number of proofs that are remembered of one period (see [`SeenProofs`]), in total.
 const MAX_PROOFS: usize = 1 << 19;
+/// The maximum number of proofs that are remembered of one period for one principal.
 const MAX_PROOFS_EACH: usize = 1 << 16;
 /// The members of a private or secret JWK.
 const PRIVATE_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];

@@ -9,9 +9,11 @@ use http_body_util::{BodyExt, Full, Limited};
 use refrain_http::{HttpClient, HttpError};
 use std::time::Duration;
 
+/// Time limit for connecting, and for the whole request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an idle connection is kept. Short, since there are usually minutes between two requests.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum size of a JWK set.
 const MAX_BYTES: usize = 512 * 1024;
 
 #[derive(Debug, thiserror::Error)]

@@ -125,7 +125,7 @@ impl KeyCache {
             state.attempted_at = Some(Instant::now());
         }
         let this = self.clone();
-        // A separate task is not cancelled when the client disconnects.
+        // A separate Tokio task is not cancelled when the client disconnects.
         Some(tokio::spawn(async move {
             let _reading = reading;
             let read = this.read().await;

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// The maximum length of a token.
 const MAX_BYTES: usize = 16 * 1024;
 /// The accepted families of algorithms. All are asymmetric.
 const FAMILIES: [AlgorithmFamily; 3] = [

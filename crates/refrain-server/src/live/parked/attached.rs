@@ -43,6 +43,7 @@ impl Subscribed {
     }
 }
 
+/// An event for an attached request.
 pub(crate) enum AttachedEvent {
     Notes(Vec<Note>),
     Reply(Reply, Stats),

@@ -34,7 +34,8 @@ impl TaskPromotion {
         seed.is_some_and(|seed| seed.tool.tool.task.always)
     }
 
-    /// Whether a round that started at this time has run long enough. If not, wakes the current runtime task when it has.
+    /// Whether a round that started at this time has run long enough. If not, wakes the current
+    /// Tokio task at the time when it has.
     pub(super) fn is_due(&mut self, started: Option<Instant>, cx: &mut Context<'_>) -> bool {
         let due = started.zip(self.after);
         let Some(due) = due.and_then(|(started, after)| started.checked_add(after)) else {
