@@ -128,7 +128,7 @@ pub(crate) fn start(service: &str) -> Result<Option<SdkTracerProvider>, AppError
     Ok(Some(provider))
 }
 
-/// The exporter accepts other texts, such as `localhost:4318`, and then sends nothing.
+/// Whether the exporter can send to this URL. With other texts, such as `localhost:4318`, it would start and send nothing.
 fn is_http_url(text: &str) -> bool {
     Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
 }

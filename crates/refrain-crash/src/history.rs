@@ -24,7 +24,7 @@ pub(crate) struct LeaseHistory {
     pub(crate) write_times: Vec<u64>,
 }
 
-/// The latest possible time at which the value of an effect was journaled.
+/// The first known write of a journal with the value of an effect: its fence, and the time when it was finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Journaled {
     pub(crate) fence: u64,

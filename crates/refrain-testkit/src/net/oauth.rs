@@ -32,6 +32,7 @@ pub struct Behaviour {
     pub refresh_tokens: HashSet<String>,
     /// Whether a refresh token is valid for one use and replaced by another.
     pub has_rotation: bool,
+    /// The lifetime of access tokens, in seconds.
     pub expires_in: u64,
     /// The scope that requests need.
     pub scope: Option<&'static str>,
@@ -50,6 +51,7 @@ pub struct Behaviour {
     thumbprint: Option<String>,
     /// The number of access tokens so far.
     issued: usize,
+    /// The number of requests that the MCP server refused.
     refused: usize,
 }
 

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// The timeout for cancelling a task.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout for a list that is searched for similar names.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
