@@ -9,7 +9,8 @@
 //! | `idle` | an idle instance with waiting tasks |
 //! | `report` | the report |
 //!
-//! The two sides, Refrain and the floor, use the same database in turn, with the same number of concurrent clients, and make the same writes for a task.
+//! The two sides, Refrain and the floor, use the same database in turn, with the same number of concurrent clients, and make
+//! the same writes for a task.
 //! Refrain's concurrent writes share commits; the database counts them.
 
 mod counting_store;

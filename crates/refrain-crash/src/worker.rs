@@ -112,7 +112,7 @@ fn limits() -> ServerLimits {
     }
 }
 
-/// Serves until standard input closes or gets a byte, or a server fails.
+/// Serves until standard input closes or gets a byte, or serving fails.
 pub(crate) async fn work(worker: WorkerOptions) -> Result<(), CrashError> {
     tracing_subscriber::fmt()
         .with_writer(io::stderr)

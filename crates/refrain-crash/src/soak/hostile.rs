@@ -105,6 +105,7 @@ pub(super) fn start(soak: &Arc<Soak>, clients: &mut JoinSet<Result<Vec<TaskEnd>,
 }
 
 async fn attack_all(soak: &Soak, number: u64) {
+    // Above the numbers of the users, so that the random streams differ.
     let mut random = random_stream(soak.run.seed, RANDOM_STREAM ^ ((number + 5000) << 32));
     let mut turn = number as usize * ATTACKS.len() / CLIENTS as usize;
     while !soak.is_over() {

@@ -43,7 +43,7 @@ impl ServerConnection {
         if retries > 0 {
             report = report.with("retries", retries);
         }
-        // A call that can be continued may ask for the other answers later.
+        // A call that can be continued may use the other answers later.
         if error.pending.is_none() || matches!(error.kind, ErrorKind::Unanswered(_)) {
             self.warn_of_unused_answers();
         }
@@ -87,7 +87,7 @@ impl ServerConnection {
                 let mut keys = recorded.iter().map(|recorded| recorded.ask.key());
                 keys.any(|key| key == missing.key)
             };
-            // Asks may be large: those of the call are copies.
+            // `asks` copies the asks, which may be large.
             let asks = match unanswered.iter().all(is_recorded) {
                 true => Vec::new(),
                 false => pending.asks(),
