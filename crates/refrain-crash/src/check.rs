@@ -338,8 +338,9 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A worker checks its lease and then polls the handler. If it is stopped between the two, it makes its attempt when it
-    /// continues; nothing can prevent that. It has one thread, so each stop can affect at most one handler.
+    /// Reports late attempts, except one handler's for each stop of a worker. A worker checks its lease and then polls the
+    /// handler. If it is stopped between the two, it makes its attempt when it continues; nothing can prevent that. It has
+    /// one thread, so each stop can affect at most one handler.
     fn check_late_attempts(&mut self) {
         let mut affected: HashMap<(u32, u64), u64> = HashMap::new();
         for (row, fault) in std::mem::take(&mut self.late).into_values() {

@@ -19,6 +19,7 @@ pub(crate) struct TranslatorExchange {
     translator: Arc<Translator>,
     /// `None` if the response is already available.
     pub(super) inner: Option<LinkExchange>,
+    /// A message that was received and not returned yet.
     ready: Option<IncomingMessage>,
     is_call: bool,
     silence: Duration,
