@@ -32,7 +32,7 @@ pub(crate) struct RequestPlan<'a> {
     pub(crate) can_repeat: bool,
 }
 
-/// A request that can be sent twice without harm.
+/// The plan of a request that can be sent twice without harm.
 impl From<Request> for RequestPlan<'_> {
     fn from(request: Request) -> Self {
         Self {
@@ -327,6 +327,7 @@ impl ClientBuilder {
 /// stream, and over a pipe the dropped `PipeExchange` cancels the request.
 struct CancelOnDrop<'a> {
     inner: &'a ClientInner,
+    /// `None` once the request has ended.
     id: Option<u64>,
 }
 
