@@ -145,7 +145,7 @@ fn resource(service: &str) -> Resource {
 }
 
 /// Whether a span, or an event inside a span, is exported: spans of Refrain up to level debug, all else up to level info.
-/// Those of the HTTP client are left out, because the export itself causes them.
+/// Spans and events of the HTTP client are left out, because the export itself causes them.
 pub(crate) fn is_exported(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
     let is_of = |prefix: &&str| target.starts_with(prefix);
@@ -190,7 +190,7 @@ impl opentelemetry_sdk::trace::SpanExporter for ExportedFields {
     }
 }
 
-/// Sends requests on the SDK's thread, with a runtime for it alone.
+/// Sends requests on the SDK's thread, with its own runtime.
 struct OtlpClient {
     client: HttpClient,
     runtime: Runtime,

@@ -47,7 +47,7 @@ enum Compiled {
     Valid {
         validator: Box<Validator>,
         parts: u64,
-        /// The parts, with the cost of patterns.
+        /// `parts`, plus the cost of the patterns in parts.
         cost: u64,
     },
     /// The cost is too high or unknown, so the schema is not applied.

@@ -33,9 +33,11 @@ pub(super) struct WireTrace {
 
 #[derive(Default)]
 struct RoundNumbers {
+    /// The number of the last round.
     last: u32,
     /// The parameters of the last round, to recognize a retry.
     sent: Option<Value>,
+    /// The round numbers of requests.
     by_id: HashMap<String, u32>,
 }
 

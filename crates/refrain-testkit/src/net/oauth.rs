@@ -202,6 +202,7 @@ impl Behaviour {
         if is_renewal && !self.refresh_tokens.remove(&params["refresh_token"]) {
             return CannedResponse::json(400, &json!({"error": "invalid_grant"}));
         }
+        // The scopes are in the code, see `authorize`.
         let code = params.get("code").map_or("", String::as_str);
         let scopes = code.split(' ').skip(1).map(str::to_owned).collect();
         let access = match &self.mint {
@@ -226,7 +227,7 @@ impl Behaviour {
     }
 }
 
-/// The redirect after the user agreed.
+/// The redirect after the user agreed. The code contains the requested scopes.
 fn authorize(origin: &str, params: &HashMap<String, String>) -> CannedResponse {
     let mut back = Url::parse(&params["redirect_uri"]).expect("a URL");
     let scope = params.get("scope").map_or("", String::as_str);
