@@ -193,8 +193,8 @@ impl ClientInner {
         }
     }
 
-    /// Sends `initialize` to a server that is silent: it may be a legacy server, or slow to start. The first request that it
-    /// accepts decides.
+    /// Sends `initialize` to a server that is silent: it may be a legacy server, or slow to start. The first request
+    /// that it accepts decides.
     async fn initialize_meanwhile(
         &self,
         discover: impl Future<Output = LinkResult<LinkResponse>>,

@@ -24,7 +24,7 @@ pub(crate) struct LeaseHistory {
     pub(crate) write_times: Vec<u64>,
 }
 
-/// The first known write of a journal with the value of an effect: its fence, and the time when it was finished.
+/// The value of an effect was journaled under this fence and at this time, or earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Journaled {
     pub(crate) fence: u64,

@@ -1,6 +1,6 @@
 //! Recipes: one file for each, with its test. Run one with `cargo run -p refrain-recipes -- NAME`, and call it with
-//! `refrain call`. The `main` of a separate crate would be `refrain_app::run(server())`; `protected` and `axum` show how to
-//! serve without `refrain_app`.
+//! `refrain call`. The `main` of a separate crate would be `refrain_app::run(server())`; `protected` and `axum` show how
+//! to serve without it.
 
 mod approval;
 mod axum_app;

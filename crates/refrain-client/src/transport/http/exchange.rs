@@ -36,7 +36,7 @@ struct CheckedText {
 /// The replies to one POST, or the messages on the session stream.
 pub(crate) struct HttpExchange {
     link: Arc<HttpLink>,
-    /// The id of the request; `None` if the POST or the session stream has no request.
+    /// The id of the request; `None` for a notification, a response or the session stream.
     id: Option<u64>,
     response: Response<ResponseBody>,
     events: Option<EventParser>,
