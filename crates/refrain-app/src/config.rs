@@ -49,7 +49,7 @@ use tables::ServerCardTable;
 #[derive(Debug)]
 pub(crate) struct UncheckedConfig<C> {
     config: Config,
-    /// `None` if there are errors.
+    /// `None` if they have errors.
     own: Option<C>,
     file: PathBuf,
     text: String,

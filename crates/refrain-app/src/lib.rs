@@ -1,4 +1,4 @@
-//! The application shell of a Refrain server.
+//! The program around a Refrain server: its command line, configuration and operation.
 //!
 //! [`run`] turns a [`ServerBuilder`] into a program: command-line flags, a TOML file, keys, a task store,
 //! authentication, limits, metrics, logs, draining on SIGTERM, and reloading of keys, certificates and callers on SIGHUP.

@@ -64,7 +64,7 @@ where
     Ok(Telemetry(provider))
 }
 
-/// Events of this level, but only errors of h2 and rmcp: they log every misbehaving client and every call.
+/// Events of this level, but only errors of h2, which logs each misbehaving client, and of rmcp, which logs each call.
 fn default_filter(level: &str) -> EnvFilter {
     EnvFilter::new(format!("{level},h2=error,rmcp=error"))
 }

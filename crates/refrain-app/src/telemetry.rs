@@ -128,7 +128,7 @@ pub(crate) fn start(service: &str) -> Result<Option<SdkTracerProvider>, AppError
     Ok(Some(provider))
 }
 
-/// The exporter accepts other texts, such as `localhost:4318`, and then sends nothing.
+/// Whether the exporter can send to this URL. With other texts, such as `localhost:4318`, it would start and send nothing.
 fn is_http_url(text: &str) -> bool {
     Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
 }
@@ -145,7 +145,7 @@ fn resource(service: &str) -> Resource {
 }
 
 /// Whether a span, or an event inside a span, is exported: spans of Refrain up to level debug, all else up to level info.
-/// Those of the HTTP client are left out, because the export itself causes them.
+/// Spans and events of the HTTP client are left out, because the export itself causes them.
 pub(crate) fn is_exported(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
     let is_of = |prefix: &&str| target.starts_with(prefix);
@@ -190,7 +190,7 @@ impl opentelemetry_sdk::trace::SpanExporter for ExportedFields {
     }
 }
 
-/// Sends requests on the SDK's thread, with a runtime for it alone.
+/// Sends requests on the SDK's thread, with its own runtime.
 struct OtlpClient {
     client: HttpClient,
     runtime: Runtime,

@@ -13,8 +13,8 @@ use crate::error::{Error, failed};
 use crate::load::{Workload, sequence};
 use crate::server::Program;
 
-/// N: the number of requests in the shorter run. The start gathers entropy, which takes a random number of instructions,
-/// about two million more or less: with this N, at most 200 per request.
+/// N: the number of requests in the shorter run. The start gathers entropy, and its number of instructions varies by about
+/// two million. With this N, that adds an error of at most 200 per request.
 const REQUESTS: u64 = 10_000;
 /// Programs run about fifty times slower under valgrind.
 const TIMEOUT: Duration = Duration::from_secs(300);

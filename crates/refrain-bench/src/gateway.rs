@@ -1,7 +1,8 @@
 //! The cost of the gateway: the same calls of one server directly, through the gateway, and through other proxies.
 //!
-//! One connection makes calls one after the other. Slices of all targets alternate. The CPU time
-//! "proxy + server" includes the processes that the proxy started, such as its server over stdio.
+//! A target is one of these ways to the server. One connection to it makes calls one after the other. Slices of all
+//! targets alternate. The CPU time "proxy + server" includes the processes that the proxy started, such as its server over
+//! stdio.
 
 use crate::error::{Error, failed};
 use crate::server::{cpu_seconds, resident_kib};
@@ -73,6 +74,7 @@ fn parse_proxy(text: &str) -> Result<Proxy, String> {
     Ok((name.to_owned(), url.to_owned(), pid.parse().ok()))
 }
 
+/// A way to the server: direct, through the gateway, or through another proxy.
 struct Target {
     name: String,
     client: Client,

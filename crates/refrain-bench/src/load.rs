@@ -46,7 +46,7 @@ impl Workload {
 pub(crate) struct Load<'s> {
     server: &'s ServerProcess,
     workload: Workload,
-    /// The first request of the workload, and a text in its reply.
+    /// The first request of the workload, and a text that its reply must contain.
     request: (String, &'static str),
     /// The answer to the dialogue that was opened first.
     round_2: String,
@@ -171,7 +171,7 @@ impl<'s> Load<'s> {
     pub(crate) async fn open_dialogues(&mut self, numbers: Range<u64>) -> Result<(), Error> {
         let connections = self.connections.len().max(1) as u64;
         let count = numbers.end - numbers.start;
-        // Any server completes at least a thousand per second.
+        // Any server opens at least a thousand dialogues per second.
         let limit = Duration::from_secs(30 + count / 1000);
         let address = self.server.address;
         let opened = self.run_on_all(limit, async |connection, index| {

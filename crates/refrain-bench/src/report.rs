@@ -31,7 +31,7 @@ enum Metric {
 const CPU: Metric = Metric::Median(Sample::cpu_micros);
 const INSTRUCTIONS: Metric = Metric::Count(|counts| counts.instructions);
 const ALLOCATIONS: Metric = Metric::Count(|counts| counts.allocations);
-/// Heading, digits, value.
+/// Heading, digits after the decimal point, value.
 const METRICS: [(&str, usize, Metric); 4] = [
     ("requests/s", 0, Metric::Median(Sample::per_second)),
     ("CPU µs", 2, CPU),

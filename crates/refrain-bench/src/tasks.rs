@@ -9,7 +9,8 @@
 //! | `idle` | an idle instance with waiting tasks |
 //! | `report` | the report |
 //!
-//! Both sides use the same database in turn, with the same number of concurrent clients, and make the same writes for a task.
+//! The two sides, Refrain and the floor, use the same database in turn, with the same number of concurrent clients, and make
+//! the same writes for a task.
 //! Refrain's concurrent writes share commits; the database counts them.
 
 mod counting_store;
@@ -106,7 +107,7 @@ pub(crate) async fn run(options: &TaskBenchOptions) -> Result<TaskReport<'_>, Er
     Ok(TaskReport { options, stores })
 }
 
-/// Both sides, and a waiting task.
+/// The two sides on one database, and a waiting task for `tasks/get`.
 struct Sides {
     database: Arc<Database>,
     floor: TaskFloor,

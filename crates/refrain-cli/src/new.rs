@@ -175,7 +175,7 @@ fn fill(template: &str, name: &str, clone: Option<&str>) -> String {
         };
         text = text.replace(&format!("{{{{{package}}}}}"), &dependency);
     }
-    // An image is built with the clone as a second context, at the same path as outside.
+    // An image gets the clone from a second build context, and copies it to the path that it has on this machine.
     let (build, copy) = match clone {
         Some(clone) => (
             format!("docker build -f Containerfile -t {name} --build-context refrain={clone} ."),

@@ -38,6 +38,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
+/// How long a withdrawn dialog may take to restore the terminal.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]
@@ -155,7 +156,7 @@ impl Drop for DialogGuard {
     }
 }
 
-/// Interrupts this process, as Ctrl-C does outside of a dialog. Never returns.
+/// Interrupts this process, as Ctrl-C does outside of a dialog. Returns only if that fails.
 async fn interrupt() -> std::io::Result<()> {
     kill_process(getpid(), Signal::INT)?;
     pending().await

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | capabilities | 2026-07-28, or the newest legacy revision that both support |
 //! | -32022, unsupported version | the newest legacy revision that both support; an error if there is none |
-//! | -32020 or -32021 | an error |
+//! | -32020, header mismatch, or -32021, missing capability | an error |
 //! | any other response, silence, or exit | a legacy server, if `initialize` succeeds |
 //! | "method not found" for `server/discover` and `initialize` | 2026-07-28 without discovery |
 //! | both rejected over HTTP, and GET opens a stream with an `endpoint` event | the HTTP+SSE transport of 2024-11-05, then `initialize` over it |
@@ -30,8 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How long after reading `server/discover` a process may exit because of it.
+/// A process that exits within this time after reading `server/discover` counts as unable to handle it.
 const EXIT_DELAY_MAX: Duration = Duration::from_secs(5);
+/// The interval of checks whether a process has read its input.
 const INPUT_POLL: Duration = Duration::from_millis(100);
 
 enum Discovery {
@@ -192,8 +193,8 @@ impl ClientInner {
         }
     }
 
-    /// Sends `initialize` to a server that is silent: it may be a legacy server, or slow to start. The first response
-    /// decides.
+    /// Sends `initialize` to a server that is silent: it may be a legacy server, or slow to start. The first request
+    /// that it accepts decides.
     async fn initialize_meanwhile(
         &self,
         discover: impl Future<Output = LinkResult<LinkResponse>>,

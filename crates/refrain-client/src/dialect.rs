@@ -211,6 +211,7 @@ pub(crate) struct Translator {
     ids: RequestIds,
     /// The body of the discover request, to open another session.
     discover: Mutex<Option<String>>,
+    /// The id of the session over HTTP.
     session: Mutex<Option<HeaderValue>>,
     /// Answers over a pipe that the server may still reject, by task id.
     sent_answers: Mutex<VecDeque<(String, LinkExchange)>>,

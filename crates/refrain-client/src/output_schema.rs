@@ -19,7 +19,7 @@ const EXPLAINED_STEPS_MAX: u64 = 100_000;
 const PARTS_MAX: u64 = 30_000;
 /// The maximum sum of the lengths of the locations (base URI and path) of all parts, in bytes. The validator keeps a few copies.
 const LOCATIONS_MAX: usize = 4 << 20;
-/// A schema with an `$id` of its own counts as this many parts.
+/// An `$id` in a subschema counts as this many parts.
 const ID_PARTS: u64 = 16;
 /// The maximum depth of a schema, with references expanded.
 const DEPTH_MAX: usize = 128;
@@ -47,7 +47,7 @@ enum Compiled {
     Valid {
         validator: Box<Validator>,
         parts: u64,
-        /// The parts, with the cost of patterns.
+        /// `parts`, plus the cost of the patterns in parts.
         cost: u64,
     },
     /// The cost is too high or unknown, so the schema is not applied.
@@ -477,7 +477,7 @@ mod tests {
         }
         let named = json!({"patternProperties": named});
         assert_eq!(mismatch(&named, &json!({"aa0": 1, "a0": 1})), None);
-        // The larger a pattern, the shorter the text that is matched.
+        // The larger the pattern, the shorter the text that may be matched with it.
         let large = json!({"pattern": "^[a-f]{400}$"});
         assert!(mismatch(&large, &json!("x")).is_some());
         assert_eq!(mismatch(&large, &json!("x".repeat(1_000_000))), None);

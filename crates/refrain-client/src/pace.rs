@@ -80,7 +80,7 @@ mod tests {
             pace.wait().await;
             pace.count_messages(100, 1);
         }
-        // 75,000 messages of 1,124 bytes are 80 MiB; 16 MiB pass at once.
+        // 75,000 messages of 100 bytes, each plus 1 KiB, count as 80 MiB: 16 MiB at once, the rest at 4 MiB per second.
         let elapsed = began.elapsed().as_secs();
         assert!((15..18).contains(&elapsed), "{elapsed} s");
         tokio::time::sleep(Duration::from_secs(60)).await;

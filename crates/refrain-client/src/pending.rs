@@ -66,8 +66,9 @@ pub(crate) struct CallOrigin {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RoundDelivery {
+    /// The next round was certainly not executed.
     NotSent,
-    /// The round was sent, and its response was lost.
+    /// The next round was sent, and its response was lost.
     Unknown,
     /// The call was loaded from storage without open asks, so the process that stored it may have sent its next round.
     Restored,
@@ -75,6 +76,7 @@ enum RoundDelivery {
 
 #[derive(Clone)]
 enum CallStage {
+    /// `state` is the request state for the next round.
     Round {
         state: Option<String>,
     },
@@ -318,7 +320,7 @@ impl PendingCall {
         }
     }
 
-    /// The number of asks of the task that were answered.
+    /// The number of asks of the task whose answers were sent.
     pub(crate) fn answered_count(&self) -> usize {
         match &self.stage {
             CallStage::Task { answered, .. } => answered.len(),

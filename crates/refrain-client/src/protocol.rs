@@ -32,7 +32,7 @@ pub(crate) struct RequestPlan<'a> {
     pub(crate) can_repeat: bool,
 }
 
-/// A request that can be sent twice without harm.
+/// The plan of a request that can be sent twice without harm.
 impl From<Request> for RequestPlan<'_> {
     fn from(request: Request) -> Self {
         Self {
@@ -224,8 +224,8 @@ impl ClientInner {
         self.initialize_again(*restarts).await
     }
 
-    /// Reads the replies to a request up to its response. Of requests from the server, a ping and, if there are roots,
-    /// `roots/list` are answered; others are rejected. Those of a modern server are ignored.
+    /// Reads the replies to a request up to its response. Requests from a legacy server are rejected, except a ping and, if
+    /// the connection has roots, `roots/list`. Requests from a modern server are ignored.
     pub(crate) async fn read_response(
         &self,
         exchange: &mut LinkExchange,
@@ -327,6 +327,7 @@ impl ClientBuilder {
 /// stream, and over a pipe the dropped `PipeExchange` cancels the request.
 struct CancelOnDrop<'a> {
     inner: &'a ClientInner,
+    /// `None` once the request has ended.
     id: Option<u64>,
 }
 

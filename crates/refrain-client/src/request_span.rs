@@ -21,7 +21,7 @@ use tracing::Span;
 use tracing::field::{Empty, display};
 use url::Url;
 
-/// A request that has ended, for [`ClientBuilder::on_request`](crate::ClientBuilder::on_request).
+/// An attempt of a request that has ended, for [`ClientBuilder::on_request`](crate::ClientBuilder::on_request).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RequestReport<'a> {
@@ -99,7 +99,7 @@ impl ClientInner {
         !span.is_disabled() || self.setup.on_request.is_some()
     }
 
-    /// Whether a response is the result of a failed tool, if that is reported.
+    /// Whether a response is the result of a failed tool. False if neither a span nor the host needs to know.
     pub(crate) async fn is_tool_error(
         &self,
         plan: &RequestPlan<'_>,

@@ -176,7 +176,7 @@ impl Client {
     /// Like [`prepare`](Self::prepare), with a call id of 1 to 128 bytes instead of a random one.
     ///
     /// A server that recognises call ids executes calls of the same caller with the same id once. A program that may repeat
-    /// a call after a crash should derive the id from its own work, such that others cannot guess it.
+    /// a call after a crash should derive the id from data that it still has then, and that others cannot guess.
     pub fn prepare_with_id(
         &self,
         call: CallSpec,

@@ -23,7 +23,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The poll interval if the server suggests none.
 const POLL_DEFAULT: Duration = Duration::from_secs(1);
+/// The bounds of an interval that the server suggests.
 const POLL_MIN: Duration = Duration::from_millis(20);
 const POLL_MAX: Duration = Duration::from_secs(3600);
 /// The poll interval while the server sends notifications.

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const NOT_FOUND: u16 = 404;
+/// The maximum length of the message of an error, in bytes.
 const ERROR_MESSAGE_MAX: usize = 64 * 1024;
 
 /// Translates the text of a reply into 2026-07-28.

@@ -1,8 +1,8 @@
 //! The check of a run.
 //!
 //! - Every task ended as planned, and every effect is in the ledger exactly once.
-//! - Every attempt after the first has an explanation.
-//! - No attempt was made after its value was journaled, or before the previous step's value was.
+//! - Every attempt at an effect, after the first, has an explanation.
+//! - No attempt at an effect was made after its step's value was journaled, or before the previous step's value was.
 //! - No worker wrote after it lost its lease, and no lease was taken over before it expired.
 //! - The next holder of a lease found everything written under the previous one.
 
@@ -24,7 +24,7 @@ pub(crate) struct Evidence {
     /// The records of the workers, by process.
     pub(crate) records: Vec<Vec<RecordEvent>>,
     pub(crate) disruptions: Disruptions,
-    /// The lease in microseconds.
+    /// The length of a lease in microseconds.
     pub(crate) lease: u64,
     /// The number of tasks in the store.
     pub(crate) stored: usize,
@@ -169,7 +169,7 @@ impl<'a> Checker<'a> {
     /// Leases were taken over only after expiry or release, and every write had a lease.
     fn check_leases(&mut self) {
         let history = self.history;
-        // For small clock adjustments.
+        // Leases expire by a clock that may be adjusted; the records have the monotonic clock.
         let tolerance = self.evidence.lease / 20;
         for (lease, previous) in &history.leases {
             let (LeaseId { task, fence }, process) = (lease, previous.process);
@@ -338,8 +338,9 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A worker checks its lease and then polls the handler. If it is stopped between the two, it makes its attempt when it
-    /// continues; nothing can prevent that. It has one thread, so each stop can affect at most one handler.
+    /// Reports late attempts, except one handler's for each stop of a worker. A worker checks its lease and then polls the
+    /// handler. If it is stopped between the two, it makes its attempt when it continues; nothing can prevent that. It has
+    /// one thread, so each stop can affect at most one handler.
     fn check_late_attempts(&mut self) {
         let mut affected: HashMap<(u32, u64), u64> = HashMap::new();
         for (row, fault) in std::mem::take(&mut self.late).into_values() {

@@ -225,6 +225,7 @@ impl<'a> TaskClient<'a> {
                 if reply["result"].is_object() {
                     return Ok(reply["result"].take());
                 }
+                // The errors of an unavailable store and of an exceeded limit say so.
                 let message = reply["error"]["message"].as_str();
                 if !message.is_some_and(|message| message.contains("try again")) {
                     return Err(self.unexpected_reply(method, &reply));

@@ -135,7 +135,7 @@ impl CrashRun {
     }
 }
 
-/// Waits until a task is written from now on.
+/// Waits until a task has been written after this call.
 async fn first_write(options: &PgConnectOptions) -> Result<(), CrashError> {
     const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
     const WRITTEN: &str = "SELECT EXISTS (SELECT 1 FROM refrain_tasks WHERE updated > $1)";

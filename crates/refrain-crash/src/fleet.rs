@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::process::{Child, Command};
 
+/// The number of workers that run at the same time.
 pub(crate) const WORKERS: usize = 3;
 /// The number of a worker's last log lines that an error shows.
 const LOG_TAIL: usize = 20;
@@ -201,6 +202,7 @@ impl WorkerFleet {
         let Some((process, pid)) = self.pid(index)? else {
             return Ok(());
         };
+        // The end is unknown until the worker continues.
         let (from, to) = (micros(), u64::MAX);
         self.disruptions
             .lock()

@@ -24,7 +24,7 @@ pub(crate) struct LeaseHistory {
     pub(crate) write_times: Vec<u64>,
 }
 
-/// The latest possible time at which the value of an effect was journaled.
+/// The value of an effect was journaled under this fence and at this time, or earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Journaled {
     pub(crate) fence: u64,

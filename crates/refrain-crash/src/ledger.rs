@@ -17,7 +17,7 @@ pub(crate) struct AttemptRow {
     pub(crate) effect: Effect,
     pub(crate) idempotency_key: String,
     pub(crate) process: u32,
-    /// The number of the handler's start in that process.
+    /// The number of the handler's start in that process; 0 for a call that is not a task.
     pub(crate) start: u64,
     /// The start time.
     pub(crate) at: u64,

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use std::time::Duration;
 
-/// The random stream of a seed and a purpose.
+/// The random stream of a seed and a purpose. Each purpose is a different number: four ASCII letters.
 pub(crate) fn random_stream(seed: u64, purpose: u64) -> Rng {
     let mut seeds = Rng::with_seed(seed);
     Rng::with_seed(seeds.u64(..) ^ purpose)

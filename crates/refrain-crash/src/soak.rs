@@ -44,8 +44,11 @@ use tokio::task::JoinSet;
 const RANDOM_STREAM: u64 = 0x73_6f_61_6b;
 /// The lifetime of a task, in seconds.
 const TASK_TTL: u64 = 90;
+/// The time between two kills.
 const KILL_INTERVAL: Duration = Duration::from_secs(10);
+/// The time between two samples of the first instance.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// The time between two lines of progress on a terminal.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 /// How long clients may take to finish after the end of the load.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(120);

@@ -35,6 +35,7 @@ pub(crate) const RESOURCE: &str = "soak://runtime";
 const LIVE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a token and a record of the replay log are valid.
 const FLOW_TTL: Duration = Duration::from_secs(60);
+/// The length of a lease.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// The longest pause before and after an effect, in milliseconds, in which a kill may hit.
 const MAX_PAUSE: u64 = 120;
@@ -76,6 +77,7 @@ struct ToolState {
     process: u32,
     /// The number of times that `errand` was started in this process.
     starts: AtomicU64,
+    /// The number of attempts at effects in this process.
     attempts: AtomicU32,
     random: Mutex<Rng>,
 }
@@ -110,7 +112,7 @@ fn limits() -> ServerLimits {
     }
 }
 
-/// Serves until standard input closes or gets a byte, or a server fails.
+/// Serves until standard input closes or gets a byte, or serving fails.
 pub(crate) async fn work(worker: WorkerOptions) -> Result<(), CrashError> {
     tracing_subscriber::fmt()
         .with_writer(io::stderr)

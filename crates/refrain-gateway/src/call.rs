@@ -44,7 +44,7 @@ pub(crate) struct ProxiedTarget {
 }
 
 impl ProxiedTarget {
-    /// Calls the backend for a caller.
+    /// Calls the backend for a caller. `name` is the target's name; for a resource template, the URI to read.
     pub(crate) async fn call(
         &self,
         cx: Cx,

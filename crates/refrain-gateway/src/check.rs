@@ -45,7 +45,7 @@ pub struct ToolReport {
     /// How a call waits for an answer: `live`, `replay`, or `client`, if the client keeps the
     /// backend's own request state.
     pub home: &'static str,
-    /// After how many seconds a call becomes a task.
+    /// After how many seconds a call becomes a task; `None` for never.
     pub task_after: Option<u64>,
     /// Whether the backend offers it only to clients that answer asks. Other tools may ask too.
     pub asks: bool,

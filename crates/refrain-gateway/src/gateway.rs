@@ -95,7 +95,9 @@ pub struct Gateway {
     table: GatewayTable,
     /// The registered entries by backend.
     offered: Mutex<BTreeMap<String, OfferedEntries>>,
+    /// The backends from `connect`, until `start` takes them.
     started: Mutex<Vec<StartedBackend>>,
+    /// The background tasks, until `stop` waits for them.
     tasks: Mutex<JoinSet<()>>,
     /// Becomes true when the gateway stops.
     stopping: watch::Sender<bool>,
@@ -108,6 +110,7 @@ struct OfferedEntries {
     availability: Availability,
 }
 
+/// A backend after its first start. `service` is `None` if the start failed.
 struct StartedBackend {
     backend: Arc<Backend>,
     service: Option<Service>,
@@ -182,7 +185,8 @@ impl Gateway {
             });
         }
         let builder = named_builder(&started)
-            // All gateways need the same audience, whether or not the backend was up when they started.
+            // The default audience is the name, which depends on whether the backend is up. All gateways of a fleet need
+            // the same audience.
             .audience("refrain-gateway")
             .single_instance()
             .register_metrics(self.metrics.registry())

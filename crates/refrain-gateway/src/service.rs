@@ -41,6 +41,7 @@ pub(crate) struct Service {
     pub(crate) client: Client,
     /// The changes that the backend announces.
     changes: Option<ChangeStream>,
+    /// `None` if the limit of connections was reached.
     permit: Option<ConnectionPermit>,
 }
 
@@ -162,6 +163,7 @@ pub(crate) async fn run(
     }
 }
 
+/// Goes through the states of the module documentation, without an end.
 async fn keep_registered(
     gateway: &Gateway,
     backend: &Arc<Backend>,

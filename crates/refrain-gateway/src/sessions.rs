@@ -1,4 +1,4 @@
-//! Backends with state for each handle: the tool `open_session`, and the argument of all other tools.
+//! Backends with state for each handle: the tool `open_session`, and the argument `session` of the other tools.
 
 use crate::backend::Backend;
 use crate::call::acquire_error;

@@ -22,8 +22,10 @@ use tower_service::Service;
 
 /// The minimum time limit for TCP, proxy and TLS together.
 const MIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Detects after about a minute that the server of an idle connection is gone.
+/// The idle time before the first keep-alive probe of TCP, and the interval between probes. So the loss of a server is
+/// detected after about a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// The number of unanswered probes after which the server is gone.
 const KEEP_ALIVE_RETRIES: u32 = 3;
 /// How long sent bytes may stay unacknowledged. TCP sends no keep-alive probes during that time.
 #[cfg(target_os = "linux")]

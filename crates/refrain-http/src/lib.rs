@@ -34,7 +34,9 @@ use std::error::Error;
 use std::time::Duration;
 
 const MAX_IDLE_PER_HOST: usize = 64;
+/// How often a request that the server did not process is sent again.
 const MAX_RESENDS: usize = 2;
+/// How long `HttpClient::for_internet` keeps an idle connection.
 #[cfg(feature = "tls")]
 const INTERNET_IDLE: Duration = Duration::from_secs(90);
 

@@ -180,7 +180,7 @@ mod tests {
     fn framing_and_dropped_bodies_are_allowed() {
         let meter = Meter::new();
         for _ in 0..1_000_000 {
-            // A chunk of one byte.
+            // A chunk of one byte, with five bytes of framing.
             meter.debit(6).expect("allowed");
             meter.credit_chunk(1);
         }

@@ -49,7 +49,7 @@ impl Clock {
         self.0.lock().now += by;
     }
 
-    /// Lets time pass until `at`, unless it has passed.
+    /// Lets time pass until `at`. Does nothing if `at` is in the past.
     pub(crate) fn advance_to(&self, at: SystemTime) {
         let mut state = self.0.lock();
         state.now = state.now.max(at);

@@ -1,4 +1,4 @@
-//! A crash at every operation of `cx`.
+//! Crashes at every operation of `cx`: at every poll of an ask, step or checkpoint.
 
 use crate::call::TestCall;
 use crate::diff::difference;
@@ -29,8 +29,7 @@ impl CrashReport {
             );
             call.faults.crash = Some(CrashPoint { round, operation });
             let outcome = call.run_once(crashed.len() + 1).await;
-            // The round may have fewer operations than the crash point needs, and the call fewer
-            // rounds.
+            // Not reached if the round has fewer operations than the crash point, or the call fewer rounds.
             let reached = outcome.crash().is_some();
             let rounds = outcome.rounds().len();
             if reached {

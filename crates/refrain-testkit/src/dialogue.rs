@@ -18,9 +18,11 @@ pub struct Dialogue<'f> {
     /// Counts deliveries, from the first version on: version `turn % versions` serves the next request.
     turn: usize,
     rounds: Vec<RoundReport>,
+    /// The crash that has happened.
     crash: Option<CrashPoint>,
     /// The task that the call has become.
     task: Option<TestTask>,
+    /// The reply that ended the call.
     end: Option<Value>,
 }
 
@@ -57,7 +59,7 @@ impl<'f> Dialogue<'f> {
     /// Plays the next round. `None` if the call is over.
     ///
     /// If the call becomes a task, the round ends when the task asks or ends, and further rounds send answers to the task.
-    /// While it sleeps, the clock advances to the time at which it wakes.
+    /// While the task sleeps, the clock advances to the time at which it wakes.
     ///
     /// # Panics
     ///
@@ -157,6 +159,7 @@ impl<'f> Dialogue<'f> {
     /// Delivers the request, with the faults of this round.
     async fn deliver(&mut self) -> Delivery {
         let round = self.rounds.len() + 1;
+        // A lost request skips the instance that it was meant for.
         self.turn += usize::from(self.faults.lost_requests.contains(&round));
         let before = self.turn;
         if let Some(point) = self.faults.crash.filter(|point| point.round == round) {

@@ -182,7 +182,7 @@ impl CallOutcome {
         self.end() == other.end()
     }
 
-    /// The result or error, with numbers instead of idempotency keys.
+    /// The result or error, without `_meta` of the result and with numbers instead of idempotency keys.
     pub(crate) fn end(&self) -> Value {
         let mut reply = self.reply.clone();
         if let Some(result) = reply.get_mut("result").and_then(Value::as_object_mut) {

@@ -149,7 +149,7 @@ impl Fleet {
     }
 }
 
-/// The reply to a call whose task has ended.
+/// The reply to a call whose task has ended; `None` if the task has not ended.
 ///
 /// # Panics
 ///

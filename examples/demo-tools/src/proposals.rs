@@ -73,6 +73,7 @@ pub(super) async fn get_weather_explicit(cx: Cx, args: GetWeather) -> Result<Rep
     if result.action != "accept" {
         return Err(Error::msg("a GitHub username is required"));
     }
+    // The arguments are the same in all rounds, so the state is only an example.
     let location: String = cx.state()?.unwrap_or(args.location);
     Ok(Reply::Complete(weather(&location)))
 }

@@ -1,4 +1,5 @@
-//! A complete server: one tool and the command line of `refrain-app`. To run it as an instance of a fleet:
+//! A complete server: one tool and the command line of `refrain-app`. To run it as an instance of a fleet,
+//! with the keys that `keys new fleet.keys` made and a file with a line `PRINCIPAL ACCESS_TOKEN` for each caller:
 //! `cargo run -p refrain-example-hello -- serve --keys fleet.keys --tokens callers.txt --metrics 127.0.0.1:9464`.
 
 use refrain::prelude::*;

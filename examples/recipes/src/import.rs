@@ -1,4 +1,5 @@
-//! A long import with progress. Each batch is a step, so an import that another instance continues does not start again.
+//! A long import with progress. Each batch is a step, so an instance that continues the import does not repeat
+//! the batches before.
 
 use refrain::prelude::*;
 use refrain::server::ServerBuilder;

@@ -1,5 +1,6 @@
 //! Recipes: one file for each, with its test. Run one with `cargo run -p refrain-recipes -- NAME`, and call it with
-//! `refrain call`. A separate crate would have `refrain_app::run(server())` as its `main`.
+//! `refrain call`. The `main` of a separate crate would be `refrain_app::run(server())`; `protected` and `axum` show how
+//! to serve without it.
 
 mod approval;
 mod axum_app;

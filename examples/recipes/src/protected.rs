@@ -1,5 +1,5 @@
-//! A server that accepts access tokens (JWT) of an authorization server, as MCP describes it. With `refrain_app::run` the
-//! same is three flags: `--issuer`, `--jwks` and `--resource`.
+//! A server that accepts access tokens (JWT) of an authorization server, as MCP describes it. With `refrain_app::run`,
+//! three flags do the same: `--issuer`, `--jwks` and `--resource`.
 
 use refrain::auth::{Jwks, JwtVerifier, ResourceMetadata};
 use refrain::prelude::*;

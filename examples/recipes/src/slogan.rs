@@ -1,4 +1,5 @@
-//! Sampling in a loop: the client's model writes a text and reviews it until it is content, and then a person decides.
+//! Sampling in a loop: the client's model writes a text and reviews it until it finds the text good. Then a
+//! person decides.
 
 use refrain::prelude::*;
 use refrain::server::ServerBuilder;

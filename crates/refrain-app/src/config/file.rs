@@ -70,7 +70,7 @@ impl<C: DeserializeOwned> UncheckedConfig<C> {
         };
         if !errors.is_empty() {
             if !parsed.has_settings {
-                // Each line of such a file would be an error.
+                // Without known settings it is another kind of file, in which each line would be an error.
                 parsed.errors.truncate(1);
                 for error in &mut parsed.errors {
                     error.message = format!("not a configuration file in TOML: {}", error.message);
@@ -181,6 +181,7 @@ fn collect_spans(
     }
 }
 
+/// An entry that was removed because of an error, with its table.
 struct ConfigEntry {
     path: EntryPath,
     table: Option<EntryPath>,

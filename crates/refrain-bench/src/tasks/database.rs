@@ -290,7 +290,7 @@ RETURNING id, call, journal";
         let (new_values, new_ask) = match self {
             Self::Sqlite { .. } => (
                 "id = lower(hex(randomblob(24))), flow = randomblob(16)",
-                // SQLite chooses the number.
+                // SQLite assigns the key `ord`.
                 "task = copy_id, ord = NULL",
             ),
             Self::Postgres(_) => (

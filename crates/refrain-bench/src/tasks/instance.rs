@@ -59,7 +59,7 @@ async fn get_weather(cx: Cx, args: Weather) -> Handled<String> {
     ))
 }
 
-/// A server with the tool and the store. All tasks of a run have one owner, so there is no quota.
+/// A server with the tool and the store. Quotas are off, because all tasks of a run have one owner.
 pub(crate) fn server(store: Arc<dyn TaskStore>, mut options: TaskOptions) -> Result<Server, Error> {
     options.unfinished_each = usize::MAX;
     options.bytes_each = usize::MAX;

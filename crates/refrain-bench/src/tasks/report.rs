@@ -12,7 +12,7 @@ use crate::table::{BOLD, DIM, grid, number, verdict};
 /// The target: Refrain completes at least this share of the floor's tasks per second.
 const TARGET: f64 = 0.6;
 
-/// The slices of both sides for the same work.
+/// The slices of the floor and of Refrain for the same work, in the same order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairs {
     pub(crate) floor: Vec<Sample>,

@@ -33,6 +33,7 @@ use url::Url;
 
 /// How long a server may be silent while connecting and listing.
 const SILENCE: Duration = Duration::from_secs(60);
+/// The time limit for closing the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct ServerConnection {

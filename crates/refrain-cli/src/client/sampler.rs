@@ -12,6 +12,7 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
+/// The maximum size of an answer, in bytes.
 const ANSWER_MAX: u64 = 16 * 1024 * 1024;
 /// The maximum size of a piece of a request, in bytes.
 const PIECE_MAX: usize = 64 * 1024;

@@ -21,6 +21,7 @@ const LINES_MAX: u32 = 100;
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of texts held back. Further ones are dropped.
 const MAX_HELD: usize = 1000;
+/// The number of lines of a server process that are kept for an error.
 const MAX_SERVER_LINES: usize = 20;
 
 static STDERR: Mutex<Stderr> = Mutex::new(Stderr {

@@ -15,10 +15,12 @@ use std::collections::HashMap;
 
 /// The default depth. `_meta` is printed in full only with a greater depth.
 const DEFAULT_DEPTH: usize = 5;
+/// The printed length of a text in a message.
 const MAX_TEXT: usize = 64;
 /// The printed length of a message that is not JSON.
 const MAX_INVALID: usize = 300;
 const INDENT: usize = 2;
+/// The maximum number of requests whose round is remembered.
 const MAX_REQUESTS: usize = 1000;
 
 const SENT: Style = AnsiColor::Blue.on_default().bold();
@@ -31,9 +33,11 @@ pub(super) struct WireTrace {
 
 #[derive(Default)]
 struct RoundNumbers {
+    /// The number of the last round.
     last: u32,
     /// The parameters of the last round, to recognize a retry.
     sent: Option<Value>,
+    /// The round numbers of requests.
     by_id: HashMap<String, u32>,
 }
 

@@ -26,7 +26,7 @@ const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
 #[serde(rename_all = "camelCase")]
 pub(super) struct RecordedExchange {
     pub(super) instance: &'static str,
-    /// The instances that were skipped before it.
+    /// The instances that refused the connection before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) passed_over: Vec<&'static str>,
     /// The `mcp-method` header of the request.

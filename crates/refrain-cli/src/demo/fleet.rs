@@ -53,7 +53,7 @@ pub(super) struct DemoFleet {
     pub(super) keys: PathBuf,
     pub(super) tokens: PathBuf,
     pub(super) ledger: PathBuf,
-    /// A further flag of the instances.
+    /// A further flag of all instances.
     pub(super) extra: Option<&'static str>,
     pub(super) instances: Vec<DemoInstance>,
 }

@@ -14,8 +14,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::io::{self, Stdout, Write};
 
+/// The width of a line.
 const WIDTH: usize = 94;
+/// The width of the column of labels.
 const LABEL: usize = 12;
+/// The indent of texts, after the label and the arrow to the instance.
 const TEXT: usize = LABEL + 9;
 
 const PASSED: Style = AnsiColor::Green.on_default().bold();

@@ -17,6 +17,7 @@ const EMPTY: &str = "(empty)";
 /// The input that stands for an empty text. The enter key alone does not, because it may be an accident.
 const TYPED_EMPTY: &str = "\"\"";
 
+/// The maximum width of the label of a field.
 const MAX_LABEL: usize = 30;
 
 /// Asks for all fields of a form. A field that the user leaves out is null in the result if it has a default; otherwise it

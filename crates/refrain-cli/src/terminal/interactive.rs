@@ -24,8 +24,10 @@ use std::time::Duration;
 /// The maximum number of events that are dropped when a console is opened.
 const MAX_DROPPED_EVENTS: usize = 10_000;
 
+/// The maximum number of lines of a prompt's label.
 const MAX_LABEL_LINES: usize = 3;
 
+/// The maximum number of lines of a server's address.
 const MAX_ADDRESS_LINES: usize = 3;
 
 pub(super) struct InteractiveConsole {
@@ -70,7 +72,7 @@ impl InteractiveConsole {
             _raw: RawMode::enter()?,
         };
         flush_input()?;
-        // Drop events that were read already, except for an interrupt.
+        // Drop earlier keys, so that they answer nothing. Ctrl-C among them still interrupts.
         for _ in 0..MAX_DROPPED_EVENTS {
             if !event::poll(Duration::ZERO)? {
                 break;
@@ -142,6 +144,7 @@ impl InteractiveConsole {
         }
     }
 
+    /// Draws a list until a key is pressed, and returns the key.
     fn list(
         &mut self,
         prompt: &InputPrompt,

@@ -19,8 +19,8 @@ use url::Url;
 const OFFLINE: &str = "offline_access";
 
 impl ServerAuth {
-    /// Gets a grant that satisfies a challenge. Reuses the client identity and the scopes of the previous grant. `lacks_scope`:
-    /// the server accepted the access token, but it lacks a scope. `storage_lock` guards the use of a refresh token.
+    /// Gets a grant that satisfies a challenge. Reuses the client identity and the scopes of the previous grant (`prior`).
+    /// `lacks_scope`: the access token is valid, but lacks a scope. `storage_lock` guards the use of a refresh token.
     pub(super) async fn authorize(
         &self,
         challenge: &AuthChallenge,
@@ -175,8 +175,8 @@ impl ServerAuth {
         AuthError::LoginRequired(self.url.to_string())
     }
 
-    /// Checks that the client's credentials are for the authorization server that the server names (`named`). They are for the
-    /// configured issuer; without one, for the first that they were used with.
+    /// Checks that the client is registered with the authorization server that the MCP server names (`named`). Without a
+    /// configured issuer, the client counts as registered with the first authorization server used.
     fn check_issuer(
         &self,
         client: &RegisteredClient,

@@ -113,9 +113,9 @@ impl AuthHttp {
     }
 }
 
-/// Parses a URL that a server named, and checks that secrets may be sent there. Only a loopback server may name a
-/// loopback URL, and only a server at a private address a private address: remote servers must not reach into the
-/// client's network.
+/// Parses a URL that a server named, and checks that secrets may be sent there. A loopback URL must be named by a loopback
+/// server, and a private address by a server at a private or loopback address: remote servers must not reach into the
+/// client's network. Only loopback URLs may be http.
 pub(super) fn safe_url(what: &'static str, url: &str, server: &Url) -> AuthResult<Url> {
     let parsed = Url::parse(url).ok().filter(|url| {
         let is_safe = match url.scheme() {

@@ -15,6 +15,7 @@ const PATH: &str = "/callback";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// A new connection above this number closes the oldest one without a request.
 const CONNECTIONS_MAX: u64 = 32;
+/// The maximum length of the head of a request, in bytes.
 const HEAD_MAX: usize = 32 * 1024;
 
 /// Listens on `127.0.0.1` for the redirect from a browser.

@@ -136,7 +136,7 @@ impl ServerAuth {
         Ok(())
     }
 
-    /// The current grant, renewed if it is about to expire. Returns the old grant if that fails.
+    /// The current grant, renewed if it is about to expire. Returns the old grant if the renewal fails.
     async fn load_and_renew(self: &Arc<Self>) -> AuthResult<Option<Arc<Grant>>> {
         let guard = self.lock_authorization().await;
         let lock = self.lock_storage().await;
@@ -157,8 +157,8 @@ impl ServerAuth {
         }
     }
 
-    /// Uses a refresh token in a spawned task. It may be valid only once, so its result must be stored even if the
-    /// request is dropped.
+    /// Uses a refresh token, in a tokio task that continues if the request is dropped: the token may be valid only once, so
+    /// the new grant must be stored.
     async fn renew(
         self: &Arc<Self>,
         locks: (OwnedMutexGuard<LastAttempt>, Option<Box<dyn Send>>),

@@ -19,6 +19,7 @@ pub(crate) struct TranslatorExchange {
     translator: Arc<Translator>,
     /// `None` if the response is already available.
     pub(super) inner: Option<LinkExchange>,
+    /// A message that was received and not returned yet.
     ready: Option<IncomingMessage>,
     is_call: bool,
     silence: Duration,
@@ -95,7 +96,7 @@ impl TranslatorExchange {
                         let result = mem::take(raw);
                         *raw = large_message::parse(result.get().len(), move || {
                             if let CallReply::Complete(result) = CallReply::read(&result)? {
-                                // A server of another draft could send its asks inside of the result.
+                                // A server that does not speak this draft could send asks inside the result.
                                 check_no_asks(&result)?;
                             }
                             Ok::<_, ReadError>(result)

@@ -131,7 +131,7 @@ impl LegacySubscription {
         legacy: &Legacy,
         filter: &Filter,
     ) -> Result<(Self, Filter), ErrorKind> {
-        // Renews a lost session. The subscription itself may send no request.
+        // The ping renews a lost session. Without resources, the subscription sends no request that would.
         match inner.ping().await {
             Ok(()) | Err(ErrorKind::Rpc(_)) => {}
             Err(error) => return Err(error),

@@ -20,6 +20,7 @@ const EMPTY_MAX: u32 = 5;
 const EARLY_END: Duration = Duration::from_secs(5);
 /// Give up after this many consecutive failures: several minutes, enough for a server restart.
 const FAILURES_MAX: u32 = 100;
+/// The timeout for cancellations, for answers outside of calls, and for the end of the session.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the first call waits for the stream. Some servers send no headers before the first event.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2);

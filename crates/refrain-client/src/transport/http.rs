@@ -152,7 +152,7 @@ impl HttpLink {
         sent.await
     }
 
-    /// Opens an event stream, if the server offers one. Server errors other than 501 are transient.
+    /// Opens an event stream, if the server offers one. Server errors other than 501, and 429, are temporary.
     pub(super) async fn get(
         &self,
         mut headers: HeaderMap,

@@ -34,6 +34,7 @@ pub(super) enum CallOutcome {
     Failed(String),
 }
 
+/// A call that has ended. `from` and `to` are the times of its start and end, in microseconds.
 #[derive(Clone, Debug)]
 pub(super) struct CallEnd {
     pub(super) number: u32,

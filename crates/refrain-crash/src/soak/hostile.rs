@@ -22,15 +22,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
+/// The number of hostile clients.
 const CLIENTS: u64 = 3;
 /// The mean pause between two attacks of a client.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The longest time for which an attack holds its connection, in milliseconds.
 const MAX_HOLD: u64 = 3000;
+/// How long an attack waits for its response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The plan number that all hostile calls share and no other call has. They stop at their first
 /// ask, so no effect has this number.
 const HOSTILE_NUMBER: u32 = FIRST_CALL - 1;
+/// The address of all hostile clients; the other clients have 127.0.0.1.
 const HOSTILE_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// More than `limits.json_values`.
 const TOO_MANY_VALUES: usize = 100_001;
@@ -102,6 +105,7 @@ pub(super) fn start(soak: &Arc<Soak>, clients: &mut JoinSet<Result<Vec<TaskEnd>,
 }
 
 async fn attack_all(soak: &Soak, number: u64) {
+    // Above the numbers of the users, so that the random streams differ.
     let mut random = random_stream(soak.run.seed, RANDOM_STREAM ^ ((number + 5000) << 32));
     let mut turn = number as usize * ATTACKS.len() / CLIENTS as usize;
     while !soak.is_over() {
@@ -112,7 +116,7 @@ async fn attack_all(soak: &Soak, number: u64) {
         match attack.run(address, &mut random).await {
             Ok(Ok(())) => soak.counts.lock().hostile.add(attack),
             Ok(Err(fault)) => soak.fault(format!("{attack:?} was answered with {fault}")),
-            // The first instance is never killed, and always answers.
+            // The first instance is never killed, so it must answer.
             Err(error) if address == addresses[0].endpoint => {
                 soak.fault(format!("{attack:?} had no answer: {error}"));
             }

@@ -42,6 +42,7 @@ const UPDATE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts all users.
 pub(super) fn start(soak: &Arc<Soak>, clients: &mut JoinSet<Result<Vec<TaskEnd>, CrashError>>) {
+    // Each kind of user has a range of numbers, which select their random streams.
     let homes = CALLERS.iter();
     let callers = homes.flat_map(|(home, users)| (0..*users).map(move |_| *home));
     for (number, home) in (0..).zip(callers) {

@@ -12,13 +12,13 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_blocking};
 
-/// The size of a large result, in bytes. Encoding it takes about a millisecond.
+/// The size of a large result, in bytes. Encoding one usually takes about a millisecond.
 pub(super) const LARGE: usize = 256 * 1024;
 
-/// The size from which a result is encoded on a blocking thread. Encoding a deeply nested one takes a few milliseconds.
+/// The size from which a result is encoded on a blocking thread: a deeply nested one may take a few milliseconds.
 const BLOCKING: usize = 32 * 1024;
 
-/// The permit to encode a large result.
+/// The permit to encode or decode a large result.
 pub(super) static ENCODING: Semaphore = Semaphore::const_new(1);
 
 /// Encodes or decodes a result of this many bytes. From [`BLOCKING`] bytes on, `work` runs on a blocking thread, from

@@ -1,5 +1,5 @@
-//! Calls that hold their backend connection until they end: a legacy backend asks while the call runs; to a 2026-07-28
-//! backend without HTTP, the gateway sends the next rounds on it.
+//! Calls that hold their backend connection until they end: a legacy backend asks while the call runs; a 2026-07-28
+//! backend without HTTP gets the next rounds on the same connection.
 
 use super::encode::BackendResult;
 use super::{CallConnection, CallTimer, call_error, is_answered};

@@ -55,7 +55,9 @@ pub(super) async fn run(
     } = connection;
     let mut pending = None;
     loop {
+        // Applies if this future is dropped during the round.
         connection.set_end(CallEnd::Abandoned);
+        // A round that may run twice is a step; any other runs at most once.
         let sent = match target.is_repeatable {
             true => {
                 let send = |key: String| send_next(target, &client, pending.take(), &spec, key);

@@ -59,7 +59,7 @@ impl Connector {
 pub(crate) struct Proxies(Option<Arc<Matcher>>);
 
 impl Proxies {
-    /// The proxy for this URL. Requests to this machine never use a proxy: without TLS it could read their secrets.
+    /// The proxy for this URL. Requests to this machine never use a proxy, which could read their secrets without TLS.
     fn for_url(&self, uri: &Uri) -> Option<Intercept> {
         match is_local(uri.host()?) {
             true => None,

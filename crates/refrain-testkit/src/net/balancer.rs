@@ -26,6 +26,7 @@ pub struct Balancer {
     _tasks: JoinSet<()>,
 }
 
+/// The instances, which take turns.
 #[derive(Default)]
 struct Ring {
     backends: Mutex<Vec<Arc<Backend>>>,

@@ -66,10 +66,13 @@ pub enum Respond {
     Result(Value),
     Error(i64, &'static str),
     Status(u16),
+    /// A status, a content type and a body.
     Raw(u16, &'static str, String),
     Json(u16, Value),
+    /// A message, and the id of the session that it opens.
     Session(Value, &'static str),
     Redirect(u16, String),
+    /// A status, and the seconds of `Retry-After`.
     RetryAfter(u16, &'static str),
     With(CannedResponse),
     /// The response, once the value is true or its sender is dropped.

@@ -32,6 +32,7 @@ pub struct Behaviour {
     pub refresh_tokens: HashSet<String>,
     /// Whether a refresh token is valid for one use and replaced by another.
     pub has_rotation: bool,
+    /// The lifetime of access tokens, in seconds.
     pub expires_in: u64,
     /// The scope that requests need.
     pub scope: Option<&'static str>,
@@ -50,6 +51,7 @@ pub struct Behaviour {
     thumbprint: Option<String>,
     /// The number of access tokens so far.
     issued: usize,
+    /// The number of requests that the MCP server refused.
     refused: usize,
 }
 
@@ -200,6 +202,7 @@ impl Behaviour {
         if is_renewal && !self.refresh_tokens.remove(&params["refresh_token"]) {
             return CannedResponse::json(400, &json!({"error": "invalid_grant"}));
         }
+        // The scopes are in the code, see `authorize`.
         let code = params.get("code").map_or("", String::as_str);
         let scopes = code.split(' ').skip(1).map(str::to_owned).collect();
         let access = match &self.mint {
@@ -224,7 +227,7 @@ impl Behaviour {
     }
 }
 
-/// The redirect after the user agreed.
+/// The redirect after the user agreed. The code contains the requested scopes.
 fn authorize(origin: &str, params: &HashMap<String, String>) -> CannedResponse {
     let mut back = Url::parse(&params["redirect_uri"]).expect("a URL");
     let scope = params.get("scope").map_or("", String::as_str);

@@ -358,7 +358,7 @@ fn is_error(response: &[u8]) -> bool {
     end_of(response, b"\"error\":").is_some()
 }
 
-/// Changes every occurrence of a name, but not its length.
+/// Changes the last byte of every occurrence of a name, so that its reader does not know it.
 fn hide(bytes: &mut [u8], name: &[u8]) {
     let mut from = 0;
     while let Some(end) = end_of(&bytes[from..], name) {

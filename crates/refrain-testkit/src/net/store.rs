@@ -16,7 +16,7 @@ pub struct FaultyStore {
 }
 
 impl FaultyStore {
-    /// A second handle to this store, without its hints.
+    /// A store in front of `store` that passes on no hints.
     pub fn new(store: &MemoryStore) -> Arc<Self> {
         Arc::new(Self {
             store: store.clone(),

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// The timeout for cancelling a task.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout for a list that is searched for similar names.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,7 +43,7 @@ impl ServerConnection {
         if retries > 0 {
             report = report.with("retries", retries);
         }
-        // A call that can be continued may ask for the other answers later.
+        // A call that can be continued may use the other answers later.
         if error.pending.is_none() || matches!(error.kind, ErrorKind::Unanswered(_)) {
             self.warn_of_unused_answers();
         }
@@ -86,7 +87,7 @@ impl ServerConnection {
                 let mut keys = recorded.iter().map(|recorded| recorded.ask.key());
                 keys.any(|key| key == missing.key)
             };
-            // Asks may be large: those of the call are copies.
+            // `asks` copies the asks, which may be large.
             let asks = match unanswered.iter().all(is_recorded) {
                 true => Vec::new(),
                 false => pending.asks(),

@@ -36,17 +36,20 @@ struct CheckedText {
 /// The replies to one POST, or the messages on the session stream.
 pub(crate) struct HttpExchange {
     link: Arc<HttpLink>,
+    /// The id of the request; `None` for a notification, a response or the session stream.
     id: Option<u64>,
     response: Response<ResponseBody>,
     events: Option<EventParser>,
     /// How many more bytes the response may have; `None` for no limit.
     remaining: Option<usize>,
     pace: Pace,
-    /// The bytes in memory.
+    /// The bytes in memory, counted in the budget.
     reserved: ReservedBytes,
+    /// Messages that were received and not returned yet.
     ready: VecDeque<String>,
     resume: Option<StreamResumption>,
     translate: Option<ReplyTranslator>,
+    /// Whether the response is empty, as it is unless the server reports an error ([`OutgoingMessage::is_silent`]).
     pub(crate) is_done: bool,
 }
 

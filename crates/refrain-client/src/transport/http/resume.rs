@@ -21,7 +21,9 @@ const RESUME_PAUSE_MIN: Duration = Duration::from_millis(50);
 pub(super) struct StreamResumption {
     headers: HeaderMap,
     last_id: Option<HeaderValue>,
+    /// The pause that the server has set in an event.
     pause: Option<Duration>,
+    /// Consecutive connection failures; `busy` and `empty` count the other failed attempts.
     failures: u32,
     busy: u32,
     retry_after: Option<Duration>,
