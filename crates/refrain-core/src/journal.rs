@@ -4,6 +4,7 @@
 //! the order in which they are delivered to the handler, in every run.
 
 use crate::AskError;
+use postcard::ser_flavors::Size;
 use refrain_wire::{Action, AskKind, ElicitAnswer, Traceparent};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -336,7 +337,7 @@ impl Snapshot {
 
     /// Encodes the claims and the journal after `prefix`, with capacity for `spare` more bytes.
     pub fn encode(&self, claims: &Claims<'_>, prefix: &[u8], spare: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(prefix.len() + self.size_hint() + spare);
+        let mut bytes = Vec::with_capacity(prefix.len() + self.encoded_len(claims) + spare);
         bytes.extend_from_slice(prefix);
         postcard::to_extend(&self.to_wire(claims), bytes)
             .expect("a journal can be encoded into a vector")
@@ -349,6 +350,12 @@ impl Snapshot {
         }
         let written = postcard::to_slice(&self.to_wire(claims), out).ok()?;
         Some(written.len())
+    }
+
+    /// The size of the output of [`encode`](Self::encode) without a prefix.
+    pub(crate) fn encoded_len(&self, claims: &Claims<'_>) -> usize {
+        postcard::serialize_with_flavor(&self.to_wire(claims), Size::default())
+            .expect("a journal can be encoded")
     }
 
     /// The estimated size of the binary form.

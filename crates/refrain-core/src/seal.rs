@@ -161,6 +161,18 @@ pub enum SealError {
     },
 }
 
+impl SealError {
+    fn too_large(size: usize, limit: usize, snapshot: &Snapshot) -> Self {
+        let largest = snapshot.largest_part();
+        let largest = largest.map(|(name, size)| format!("{name} with {size} bytes"));
+        Self::TooLarge {
+            size,
+            limit,
+            largest: largest.unwrap_or_default(),
+        }
+    }
+}
+
 /// Seals flows into tokens and opens them again.
 pub struct Sealer {
     options: SealerOptions,
@@ -406,7 +418,8 @@ impl Sealer {
         self.seal_up_to(binding, snapshot, version, self.options.max_token)
     }
 
-    /// Like [`seal`](Self::seal) with another length limit, for a token that the server stores.
+    /// Like [`seal`](Self::seal) with another length limit, for a token that the server stores. Over the limit, nothing is
+    /// encoded or sealed.
     pub fn seal_up_to(
         &self,
         binding: &Binding,
@@ -420,11 +433,18 @@ impl Sealer {
             expires: now.saturating_add(self.options.ttl.as_secs()),
             version,
         };
-        let (sealing, header) = self.header(SealFormat::Token, now);
         let mut small = [0; STACK_BUFFER];
         let mut large;
         let journal = &mut small[HEADER_LEN..STACK_BUFFER - TAG_LEN];
-        let sealed = match snapshot.encode_to_slice(&claims, journal) {
+        let in_stack = snapshot.encode_to_slice(&claims, journal);
+        let length = in_stack.unwrap_or_else(|| snapshot.encoded_len(&claims));
+        // Base64 without padding.
+        let size = ((HEADER_LEN + length + TAG_LEN) * 4).div_ceil(3);
+        if size > limit {
+            return Err(SealError::too_large(size, limit, snapshot));
+        }
+        let (sealing, header) = self.header(SealFormat::Token, now);
+        let sealed = match in_stack {
             Some(length) => {
                 small[..HEADER_LEN].copy_from_slice(&header);
                 &mut small[..HEADER_LEN + length + TAG_LEN]
@@ -436,20 +456,6 @@ impl Sealer {
             }
         };
         seal_in_place(&sealing, &header, binding.as_bytes(), sealed);
-        // Base64 without padding.
-        let size = (sealed.len() * 4).div_ceil(3);
-        if size > limit {
-            let largest = snapshot
-                .largest_part()
-                .map_or_else(String::new, |(name, size)| {
-                    format!("{name} with {size} bytes")
-                });
-            return Err(SealError::TooLarge {
-                size,
-                limit,
-                largest,
-            });
-        }
         Ok(URL_SAFE_NO_PAD.encode(sealed))
     }
 

@@ -357,17 +357,22 @@ impl Server {
         request.read_trace(context.http);
         let method = request.method();
         let span = request.open_span(id, &context);
+        let mut permit = None;
         let token = match self.fetch_token(&request, &context.caller) {
             None => Ok(TokenSource::Request),
-            Some(stored) => stored.await.map(|token| {
-                request.set_token(token);
+            Some(stored) => stored.await.map(|stored| {
+                request.set_token(stored.token);
+                permit = stored.permit;
                 TokenSource::Store
             }),
         };
-        let dispatch = match token {
+        let mut dispatch = match token {
             Ok(token) => self.dispatch(request, token, context, &span),
             Err(dispatch) => dispatch,
         };
+        if let Dispatch::Round(round) = &mut dispatch {
+            round.replay_permit = permit;
+        }
         MessageResponse::from_dispatch(self, Some(id), method, dispatch, None, span)
     }
 

@@ -25,6 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
+/// Work on more bytes takes turns with that of other callers, in the queue `large_work`.
+pub(crate) const LARGE_WORK: usize = 32 << 10;
+
 /// The limits of one instance and their permits. Dereferences to the settings.
 #[derive(Debug)]
 pub(crate) struct InstanceLimits {
@@ -42,9 +45,9 @@ pub(crate) struct InstanceLimits {
     pub(crate) bodies: Arc<Limiter>,
     /// Bytes of large responses that clients have not read.
     pub(crate) responses: Arc<Limiter>,
-    /// Limits the large requests that are parsed at the same time to the number of cores. A caller that sends many of them
-    /// delays only itself.
-    pub(crate) large_requests: Arc<FairQueue>,
+    /// Limits the large requests, tokens and tasks that are parsed, opened or sealed at the same time to the number of
+    /// cores. A caller with many of them delays only itself.
+    pub(crate) large_work: Arc<FairQueue>,
     is_draining: AtomicBool,
     /// Whether callers can be authenticated. If so, a part of each limit is reserved for authenticated callers.
     pub(crate) has_authenticator: bool,
@@ -82,7 +85,7 @@ impl InstanceLimits {
             ),
             bodies: byte_limiter("bytes of request bodies", body_all, body_each),
             responses: byte_limiter("bytes of unread responses", body_all, body_each),
-            large_requests: FairQueue::new(
+            large_work: FairQueue::new(
                 available_parallelism().map_or(2, |cores| cores.get().max(2)),
             ),
             is_draining: AtomicBool::new(false),

@@ -31,6 +31,8 @@ mod request;
 mod resume;
 mod sealing;
 mod spill;
+#[cfg(test)]
+mod turn_tests;
 mod webhooks;
 mod worker;
 

@@ -407,6 +407,26 @@ fn token_may_be_as_long_as_the_limit() {
     }
 }
 
+#[test]
+fn too_large_token_uses_no_nonce() {
+    let sealer = World::new().sealer();
+    let binding = bind(&sealer);
+    let flow = sealer.first(&binding, None);
+    let counter = |token: String| {
+        let sealed = URL_SAFE_NO_PAD.decode(token).expect("base64url");
+        // After version, key id, salt and time.
+        u64::from_be_bytes(sealed[25..33].try_into().expect("eight bytes"))
+    };
+    let before = counter(sealer.seal(&binding, &flow, "1").expect("it fits"));
+    let long = "1".repeat(100_000);
+    for version in ["1", &long] {
+        let rejected = sealer.seal_up_to(&binding, &flow, version, 100);
+        assert!(rejected.is_err());
+    }
+    let after = counter(sealer.seal(&binding, &flow, "1").expect("it fits"));
+    assert_eq!(after, before + 1);
+}
+
 #[tokio::test]
 async fn too_large_journal_error_names_the_largest_entry() {
     let world = World::new();

@@ -7,7 +7,7 @@
 use super::idle::{ActiveRequest, Activity};
 use super::{BoxedResponse, ContentEncoding, Headers, HttpService};
 use crate::auth::Caller;
-use crate::limits::{InstanceLimits, LimitReached, Permit, QueuePermit};
+use crate::limits::{InstanceLimits, LARGE_WORK, LimitReached, Permit, QueuePermit};
 use crate::metrics::Refusal;
 use crate::relay::RelayClaims;
 use crate::timer::within;
@@ -23,9 +23,6 @@ use std::pin::{Pin, pin};
 
 /// The permit of a body grows in steps of this many bytes.
 const PERMIT_STEP: usize = 16 << 10;
-
-/// Larger bodies, and compressed ones, need a permit of the queue `large_requests` to be parsed.
-const LARGE_BODY: usize = 32 << 10;
 
 /// A request body in memory.
 #[derive(Default)]
@@ -87,9 +84,9 @@ impl HttpService {
         let received = receive_body(body.as_mut(), limits, &caller, idle_check_covers_body);
         let received = active.wait_for_client(received).await;
         let is_large = encoding != ContentEncoding::Identity
-            || matches!(&received, Ok(received) if received.bytes.len() > LARGE_BODY);
+            || matches!(&received, Ok(received) if received.bytes.len() > LARGE_WORK);
         let parse_permit = match is_large {
-            true => Some(limits.large_requests.acquire(caller.limit_key()).await),
+            true => Some(limits.large_work.acquire(caller.limit_key()).await),
             false => None,
         };
         let received = match (encoding, received) {

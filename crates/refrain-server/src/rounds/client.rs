@@ -4,15 +4,19 @@ use super::round::HomeEvent;
 use super::target::Target;
 use super::{Rounds, delete_once_records, reply_of};
 use crate::limits::Permit;
-use crate::tasks::{Creating, DetachReason, TaskSeed, creation_error, store_error};
+use crate::tasks::{Creating, DetachReason, TaskSeed, Tasks, creation_error, store_error};
 use crate::timer::{Timer, instant_of};
-use refrain_core::{Binding, Event, Flow, Note, Suspension, limited_event};
+use refrain_core::{Binding, Event, Flow, Note, SealError, Suspension, limited_event};
 use refrain_store::StoreError;
 use refrain_wire::{Ask, CallKind, Incomplete, Reply, RpcError};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
+
+/// Sealing a larger token, in characters, takes a turn of the caller.
+const LARGE_TOKEN: usize = 64 << 10;
 
 /// A flow whose home is the client, in one round.
 pub(super) struct ClientFlow {
@@ -36,8 +40,8 @@ enum ClientStage {
     RoundEnded(Box<Event>),
     /// The task is being created.
     Creating(Creating, DetachReason),
-    /// The token is too large to send and is being written to the store.
-    Spilling {
+    /// The token is large. It is being sealed, and written to the store if it is too large to send.
+    Sealing {
         reply: Pin<Box<dyn Future<Output = Reply> + Send>>,
         is_handed_on: bool,
     },
@@ -142,12 +146,12 @@ impl ClientFlow {
                         }
                     }
                 },
-                ClientStage::Spilling {
+                ClientStage::Sealing {
                     mut reply,
                     is_handed_on,
                 } => {
                     let Poll::Ready(reply) = reply.as_mut().poll(cx) else {
-                        self.stage = ClientStage::Spilling {
+                        self.stage = ClientStage::Sealing {
                             reply,
                             is_handed_on,
                         };
@@ -197,7 +201,7 @@ impl ClientFlow {
         Poll::Pending
     }
 
-    /// The outcome of the ended round. `None`: the token is written to the store first.
+    /// The outcome of the ended round. `None`: the token is large, and is sealed first.
     fn end(&mut self, rounds: &Rounds, kind: CallKind, event: Event) -> Option<HomeEvent> {
         match event {
             Event::Crashed => Some(HomeEvent::Crashed),
@@ -219,43 +223,64 @@ impl ClientFlow {
         if suspension.handed_on {
             limited_event!(INFO, flow = %suspension.snapshot.flow(), "flow handed on");
         }
-        let version = self.target.version();
-        let sealed = rounds
-            .services
-            .sealer
-            .seal(&self.binding, &suspension.snapshot, version);
-        let stored = match (sealed, &rounds.tasks) {
-            (Ok(token), _) => {
+        let (sealer, version) = (&rounds.services.sealer, self.target.version());
+        let longest = sealer.options().max_token;
+        let small = longest.min(LARGE_TOKEN);
+        let sealed = sealer.seal_up_to(&self.binding, &suspension.snapshot, version, small);
+        let SealError::TooLarge { size, largest, .. } = match sealed {
+            Ok(token) => {
                 let reply = incomplete(suspension.asks, token);
                 return Some(reply_event(reply, suspension.handed_on));
             }
-            (Err(too_large), None) => Err(too_large),
-            (Err(_), Some(tasks)) => {
-                let owner = (&self.binding, self.permit.key());
-                tasks.spill(owner, &suspension.snapshot, version)
-            }
+            Err(too_large) => too_large,
         };
-        match stored {
-            Ok(stored) => {
-                let reply = async move {
-                    match stored.await {
-                        Ok(token) => incomplete(suspension.asks, token),
-                        Err(error) => {
-                            limited_event!(ERROR, %error, "failed to store token");
-                            Reply::Error(store_error(&error))
-                        }
-                    }
-                };
-                self.stage = ClientStage::Spilling {
-                    reply: Box::pin(reply),
-                    is_handed_on: suspension.handed_on,
-                };
-                None
-            }
-            Err(error) => {
-                limited_event!(ERROR, %error, "failed to seal token");
-                let error = RpcError::internal(error.to_string());
-                Some(HomeEvent::Reply(Reply::Error(error)))
+        let tasks = rounds.tasks.as_ref().filter(|_| size > longest);
+        let limit = tasks.map_or(longest, |tasks| tasks.options.journal);
+        if size > limit {
+            let error = SealError::TooLarge {
+                size,
+                limit,
+                largest,
+            };
+            return Some(HomeEvent::Reply(seal_failed(&error)));
+        }
+        self.stage = ClientStage::Sealing {
+            is_handed_on: suspension.handed_on,
+            reply: Box::pin(self.seal_large(rounds, suspension, limit, tasks.cloned())),
+        };
+        None
+    }
+
+    /// Seals a large token when it is the caller's turn, and writes it to the store if it is too large to send.
+    fn seal_large(
+        &self,
+        rounds: &Rounds,
+        suspension: Suspension,
+        limit: usize,
+        tasks: Option<Arc<Tasks>>,
+    ) -> impl Future<Output = Reply> + Send + use<> {
+        let Suspension { snapshot, asks, .. } = suspension;
+        let (sealer, binding) = (rounds.services.sealer.clone(), self.binding.clone());
+        let version = self.target.version().to_owned();
+        let seal = move || sealer.seal_up_to(&binding, &snapshot, &version, limit);
+        let (queue, key) = (
+            rounds.services.limits.large_work.clone(),
+            self.permit.key().clone(),
+        );
+        async move {
+            let token = match queue.run(key.clone(), seal).await {
+                Ok(token) => token,
+                Err(error) => return seal_failed(&error),
+            };
+            let Some(tasks) = tasks else {
+                return incomplete(asks, token);
+            };
+            match tasks.spill(token, key).await {
+                Ok(reference) => incomplete(asks, reference),
+                Err(error) => {
+                    limited_event!(ERROR, %error, "failed to store token");
+                    Reply::Error(store_error(&error))
+                }
             }
         }
     }
@@ -289,6 +314,11 @@ impl ClientFlow {
 fn incomplete(asks: Vec<(String, Ask)>, token: String) -> Reply {
     let state = Some(token);
     Reply::Incomplete(Incomplete { asks, state })
+}
+
+fn seal_failed(error: &SealError) -> Reply {
+    limited_event!(ERROR, %error, "failed to seal token");
+    Reply::Error(RpcError::internal(error.to_string()))
 }
 
 fn reply_event(reply: Reply, is_handed_on: bool) -> HomeEvent {

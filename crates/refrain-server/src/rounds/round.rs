@@ -5,7 +5,7 @@ use super::client::ClientFlow;
 use super::metrics::RoundMetrics;
 use super::park::LiveStart;
 use super::single_use::{ClaimResult, ReplayClaim, ReplayRecord, already_used};
-use crate::limits::Permit;
+use crate::limits::{Permit, QueuePermit};
 use crate::live::{AnswerSender, AttachedEvent, AttachedRequest, LiveFlow};
 use crate::tasks::{CallPermit, CreatedTask};
 use refrain_core::{LogError, Note, RecordState, Stats, limited_event};
@@ -32,6 +32,8 @@ pub struct Round {
     pub(super) is_handed_on: bool,
     /// `None` after the round was counted.
     pub(super) metrics: Option<RoundMetrics>,
+    /// The permit to replay a large journal, held until the first poll.
+    pub(crate) replay_permit: Option<QueuePermit>,
     span: Span,
 }
 
@@ -124,6 +126,7 @@ impl Round {
             stats: Stats::default(),
             is_handed_on: false,
             metrics: None,
+            replay_permit: None,
             span,
         })
     }
@@ -188,7 +191,9 @@ impl Round {
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RoundEvent> {
         let span = self.span.clone();
         let _inside = span.enter();
-        let event = ready!(self.advance(cx));
+        let advanced = self.advance(cx);
+        self.replay_permit = None;
+        let event = ready!(advanced);
         if let RoundEvent::Reply(reply) = &event {
             self.count(reply);
             // The span ends with the reply, even if the round is dropped later.

@@ -248,11 +248,12 @@ async fn next_state(tasks: Arc<Tasks>, subscriber: Arc<Subscriber>, caller: Call
         let index = subscriber.next_due().await;
         let id = &subscriber.tasks[index];
         let read = async {
-            let _permit = tasks.queue.acquire(caller.limit_key()).await;
-            tasks.task(id, &caller).await
+            let permit = tasks.queue.acquire(caller.limit_key()).await;
+            Ok((permit, tasks.task(id, &caller).await?))
         };
-        let task = match tasks.in_time(read).await {
-            Ok(task) => task,
+        // The permit is held until the notification is made, so that few tasks are in memory.
+        let (_permit, task) = match tasks.in_time(read).await {
+            Ok(read) => read,
             // The revision stays unreported, so the next poll makes the task due again.
             Err(TaskError::Store(error)) => {
                 limited_event!(WARN, %error, "failed to read subscribed task");
@@ -271,12 +272,12 @@ async fn next_state(tasks: Arc<Tasks>, subscriber: Arc<Subscriber>, caller: Call
             continue;
         }
         let is_terminal = task.status.is_terminal();
-        let info = tasks.task_info(task, &caller.principal);
-        if is_terminal || info.is_none() {
+        let body = tasks.detailed(task, &caller).await;
+        if is_terminal || body.is_none() {
             tasks.watch.remove(&subscriber, id);
         }
-        if let Some(info) = info {
-            return info.to_detailed();
+        if let Some(body) = body {
+            return body;
         }
     }
 }

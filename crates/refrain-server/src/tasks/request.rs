@@ -5,14 +5,14 @@
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::complete::PendingReply;
 use crate::dispatch::Dispatch;
-use crate::limits::LimitReached;
+use crate::limits::{LARGE_WORK, LimitReached};
 use crate::tasks::Tasks;
 use crate::tasks::sealing::TaskPart;
 use crate::timer::within;
 use refrain_core::{Principal, limited_event};
 use refrain_store::{StoreError, StoredStatus, StoredTask, TaskId};
 use refrain_wire::{
-    AskKind, Capability, Reply, RpcError, TaskInfo, TaskMethod, TaskParams, TaskState,
+    AskKind, Capability, Reply, ResultBody, RpcError, TaskInfo, TaskMethod, TaskParams, TaskState,
     check_answer_shape,
 };
 use serde::Deserialize;
@@ -120,7 +120,7 @@ impl Tasks {
     }
 
     async fn request(
-        &self,
+        self: &Arc<Self>,
         method: TaskMethod,
         id: &TaskId,
         sent: SentAnswers,
@@ -132,8 +132,8 @@ impl Tasks {
         let owner = &caller.principal;
         let exists = match method {
             TaskMethod::Get => {
-                let info = self.task_info(task, owner).ok_or(TaskError::Unreadable)?;
-                return Ok(Reply::Complete(info.to_detailed()));
+                let body = self.detailed(task, caller).await;
+                return body.map(Reply::Complete).ok_or(TaskError::Unreadable);
             }
             TaskMethod::Update => {
                 let answers = self.answers(task, owner, sent)?;
@@ -206,6 +206,25 @@ impl Tasks {
             answers.push((key, answer));
         }
         Ok(answers)
+    }
+
+    /// The public state of a task as JSON; a large one is made when it is the caller's turn. `None` if it cannot be decoded;
+    /// the reason is logged.
+    pub(super) async fn detailed(
+        self: &Arc<Self>,
+        task: StoredTask,
+        caller: &Caller,
+    ) -> Option<ResultBody> {
+        let asks = task.asks.iter().map(|(_, ask)| ask.len());
+        let size = task.outcome.as_ref().map_or(0, Vec::len) + asks.sum::<usize>();
+        if size <= LARGE_WORK {
+            let info = self.task_info(task, &caller.principal)?;
+            return Some(info.to_detailed());
+        }
+        let (tasks, owner) = (self.clone(), caller.principal.clone());
+        let queue = self.services.limits.large_work.clone();
+        let read = move || Some(tasks.task_info(task, &owner)?.to_detailed());
+        queue.run(caller.limit_key(), read).await
     }
 
     /// The public state of a task. `None` if it cannot be decoded; the reason is logged.
