@@ -262,9 +262,12 @@ where
         }
         response
     });
+    let head = routes.server().limits().head.max(MIN_BUFFER);
     // No header timeout: the idle check closes connections that send their headers slowly.
     let connection = http1::Builder::new()
-        .max_buf_size(routes.server().limits().head.max(MIN_BUFFER))
+        .max_buf_size(head)
+        // The buffer may be larger than its limit.
+        .max_header_size(head)
         .serve_connection(TokioIo::new(io), service);
     drive(connection, activity, http1::Connection::graceful_shutdown).await;
 }
@@ -288,3 +291,6 @@ pub(super) async fn drive<C: Future<Output = hyper::Result<()>>>(
         tracing::debug!(%error, "connection failed");
     }
 }
+
+#[cfg(test)]
+mod tests;
