@@ -240,10 +240,6 @@ pub(super) struct ConnectionContext {
         expect(dead_code, reason = "only HTTP/2 has streams")
     )]
     pub(super) limiter: Arc<Limiter>,
-    #[cfg_attr(
-        not(feature = "http2"),
-        expect(dead_code, reason = "only HTTP/2 has streams")
-    )]
     pub(super) key: LimitKey,
 }
 
@@ -301,6 +297,10 @@ where
         routes, activity, ..
     } = &context;
     let service = service_fn(async |request| {
+        // Metrics are expensive to collect, so all requests for them take turns.
+        if activity.is_next_request_pipelined() || !routes.is_endpoint() {
+            Box::pin(wait_for_turn(&context)).await;
+        }
         let mut response = route(routes, activity, request).await;
         // Proxies then remove the connection from their pools before it is closed.
         if let Ok(response) = &mut response
@@ -309,6 +309,7 @@ where
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         }
+        activity.response_ready();
         response
     });
     let head = routes.server().limits().head.max(MIN_BUFFER);
@@ -319,6 +320,14 @@ where
         .max_header_size(head)
         .serve_connection(TokioIo::new(io), service);
     drive(connection, activity, http1::Connection::graceful_shutdown).await;
+}
+
+/// Waits until a pipelined request may start: one starts in each turn of the scheduler, and addresses take turns. So the cost
+/// of other requests does not depend on the number of connections with pipelined requests.
+async fn wait_for_turn(context: &ConnectionContext) {
+    let queue = &context.routes.server().0.services.limits.pipelined_requests;
+    // The queue holds the permit for a turn of the scheduler.
+    drop(queue.acquire(context.key.clone()).await);
 }
 
 /// Runs a connection until it ends. `shutdown` starts to close it, when [`Activity::close`] is called.

@@ -95,3 +95,31 @@ async fn failed_accept_closes_an_idle_connection_before_the_next_attempt() {
     connections.accept_failed(&no_files).await;
     assert_eq!(connections.tasks.len(), 1, "each address keeps one");
 }
+
+#[tokio::test]
+async fn pipelined_request_waits_for_its_turn() {
+    let (connections, listener, address) = port(ServerLimits::default()).await;
+    let limits = &connections.routes.server().0.services.limits;
+    let queue = limits.pipelined_requests.clone();
+    serve(connections, listener);
+    let turn = queue.acquire(LimitKey::Anonymous).await;
+    let mut pipelining = TcpStream::connect(address).await.expect("a connection");
+    let two = request(100).repeat(2);
+    pipelining
+        .write_all(&two)
+        .await
+        .expect("an open connection");
+    read_until(&mut pipelining, "\nok\n").await;
+    // Requests that are sent after the response do not wait.
+    let mut other = TcpStream::connect(address).await.expect("a connection");
+    for _ in 0..3 {
+        let sent = other.write_all(&request(100)).await;
+        sent.expect("an open connection");
+        read_until(&mut other, "\nok\n").await;
+    }
+    let second = pipelining.try_read(&mut [0; 1]);
+    let waits = second.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+    assert!(waits, "the second request was answered out of turn");
+    drop(turn);
+    read_until(&mut pipelining, "\nok\n").await;
+}
