@@ -48,6 +48,8 @@ pub(crate) struct InstanceLimits {
     /// Limits the large requests, tokens and tasks that are parsed, opened or sealed at the same time to the number of
     /// cores. A caller with many of them delays only itself.
     pub(crate) large_work: Arc<FairQueue>,
+    /// The turns of pipelined requests, which a client sends without reading responses: one at a time is started.
+    pub(crate) pipelined_requests: Arc<FairQueue>,
     is_draining: AtomicBool,
     /// Whether callers can be authenticated. If so, a part of each limit is reserved for authenticated callers.
     pub(crate) has_authenticator: bool,
@@ -88,6 +90,7 @@ impl InstanceLimits {
             large_work: FairQueue::new(
                 available_parallelism().map_or(2, |cores| cores.get().max(2)),
             ),
+            pipelined_requests: FairQueue::new(1),
             is_draining: AtomicBool::new(false),
             has_authenticator,
             settings,

@@ -10,7 +10,7 @@ use super::listener::{Listener, Transport};
 use super::serve::{PortRoutes, route};
 #[cfg(feature = "tls")]
 use super::tls::HANDSHAKE_TIMEOUT;
-use crate::limits::{LimitKey, LimitReached, Limiter, Permit};
+use crate::limits::{LimitKey, LimitReached, Limiter, Permit, ServerLimits};
 use crate::metrics::Refusal;
 #[cfg(feature = "tls")]
 use crate::timer::within;
@@ -34,6 +34,10 @@ use tokio::time::Interval;
 /// hyper panics if the buffer is smaller.
 const MIN_BUFFER: usize = 8192;
 
+/// Maximum number of open files that are left to stores, relays, webhooks and the metrics port, whose connections use at most
+/// a quarter of them.
+const RESERVED_FILES: usize = 1024;
+
 pub(super) struct OpenConnections {
     routes: PortRoutes,
     idle_check: Interval,
@@ -53,11 +57,20 @@ struct Connection {
 impl OpenConnections {
     pub(super) fn new(routes: PortRoutes) -> Self {
         let limits = routes.server().limits();
+        let (total, each) = port_limits(limits, routes.is_endpoint(), file_limit());
+        if total < limits.connections && routes.is_endpoint() {
+            let (files, connections) = (file_limit(), limits.connections);
+            tracing::warn!(
+                files,
+                connections,
+                reduced_to = total,
+                "limit of connections reduced: too few open files are allowed"
+            );
+        }
         Self {
             // An interval of zero panics.
             idle_check: tokio::time::interval(limits.idle_time.max(Duration::from_millis(1))),
-            limiter: Limiter::fixed("connections", limits.connections, limits.connections_each)
-                .reserve_for_principals(false),
+            limiter: Limiter::fixed("connections", total, each).reserve_for_principals(false),
             routes,
             tasks: JoinSet::new(),
             open: Vec::new(),
@@ -90,11 +103,13 @@ impl OpenConnections {
         while self.tasks.join_next().await.is_some() {}
     }
 
+    /// Usually the process is out of files: closes a connection as on a full port. Its file is free when its task has ended.
     async fn accept_failed(&mut self, error: &io::Error) {
-        // Usually out of file descriptors: close a connection, and wait before the next attempt.
-        self.close_one_of_largest(2);
         limited_event!(WARN, %error, "failed to accept a connection");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let Some(task) = self.close_one_of_largest(2) else {
+            return tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        while !task.is_finished() && self.tasks.join_next().await.is_some() {}
     }
 
     fn open(&mut self, stream: TcpStream, address: IpAddr, transport: &Transport) {
@@ -136,7 +151,9 @@ impl OpenConnections {
         match self.limiter.acquire(key.clone()) {
             // The other address must keep at least as many connections as this one then has.
             Err(LimitReached::Total { .. })
-                if self.close_one_of_largest(self.limiter.in_use_by(key) + 2) =>
+                if self
+                    .close_one_of_largest(self.limiter.in_use_by(key) + 2)
+                    .is_some() =>
             {
                 self.limiter.acquire(key.clone())
             }
@@ -144,11 +161,13 @@ impl OpenConnections {
         }
     }
 
-    /// Closes an idle or stalled connection of the address with the most connections, if it has at least `least`.
-    fn close_one_of_largest(&mut self, least: usize) -> bool {
-        let Some((key, _)) = self.limiter.largest().filter(|(_, count)| *count >= least) else {
-            return false;
-        };
+    /// Closes an idle or stalled connection of the address with the most connections, if it has at least `least`. Returns the
+    /// task of the connection.
+    fn close_one_of_largest(&mut self, least: usize) -> Option<AbortHandle> {
+        let (key, count) = self.limiter.largest()?;
+        if count < least {
+            return None;
+        }
         let find = |is_unused: fn(&Activity) -> bool| {
             let mut open = self.open.iter().enumerate();
             open.find_map(|(index, connection)| {
@@ -157,14 +176,12 @@ impl OpenConnections {
             })
         };
         let idle = find(|activity| !activity.is_busy());
-        let Some((index, activity)) = idle.or_else(|| find(Activity::has_mostly_stalled_streams))
-        else {
-            return false;
-        };
-        self.open.swap_remove(index).task.abort();
+        let (index, activity) = idle.or_else(|| find(Activity::has_mostly_stalled_streams))?;
+        let task = self.open.swap_remove(index).task;
+        task.abort();
         // The aborted task ends later, so its permit is returned here.
         activity.return_permit();
-        true
+        Some(task)
     }
 
     fn close_idle(&mut self) {
@@ -181,6 +198,38 @@ impl OpenConnections {
     }
 }
 
+/// The limits of the connections of a port, in total and per address, in a process with this limit of open files.
+///
+/// Connections must not use all files: if none can be accepted, the rules of a full port cannot protect small addresses. An
+/// address keeps its share of a reduced limit.
+fn port_limits(
+    limits: &ServerLimits,
+    is_endpoint: bool,
+    file_limit: Option<u64>,
+) -> (usize, usize) {
+    let files = file_limit.map_or(usize::MAX, |limit| limit.try_into().unwrap_or(usize::MAX));
+    let reserved = (files / 4).min(RESERVED_FILES);
+    let available = match is_endpoint {
+        true => files - reserved,
+        false => reserved / 4,
+    };
+    let (all, each) = (limits.connections, limits.connections_each);
+    let total = all.min(available.max(1));
+    if total == all {
+        return (all, each);
+    }
+    let each = (each as u128 * total as u128).div_ceil(all as u128);
+    (total, each.try_into().unwrap_or(usize::MAX))
+}
+
+/// The process's limit of open files. `None`: unlimited or unknown.
+fn file_limit() -> Option<u64> {
+    #[cfg(unix)]
+    return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    #[cfg(not(unix))]
+    None
+}
+
 /// The data that all requests of a connection share.
 pub(super) struct ConnectionContext {
     pub(super) routes: PortRoutes,
@@ -191,10 +240,6 @@ pub(super) struct ConnectionContext {
         expect(dead_code, reason = "only HTTP/2 has streams")
     )]
     pub(super) limiter: Arc<Limiter>,
-    #[cfg_attr(
-        not(feature = "http2"),
-        expect(dead_code, reason = "only HTTP/2 has streams")
-    )]
     pub(super) key: LimitKey,
 }
 
@@ -202,7 +247,7 @@ pub(super) struct ConnectionContext {
 async fn serve_connection(stream: TcpStream, transport: Transport, context: ConnectionContext) {
     #[cfg(feature = "http2")]
     let is_http2 = matches!(transport, Transport::Plain)
-        && context.routes.has_http2()
+        && context.routes.is_endpoint()
         && tokio::select! {
             biased;
             is_http2 = http2::is_http2(&stream) => is_http2,
@@ -252,6 +297,10 @@ where
         routes, activity, ..
     } = &context;
     let service = service_fn(async |request| {
+        // Metrics are expensive to collect, so all requests for them take turns.
+        if activity.is_next_request_pipelined() || !routes.is_endpoint() {
+            Box::pin(wait_for_turn(&context)).await;
+        }
         let mut response = route(routes, activity, request).await;
         // Proxies then remove the connection from their pools before it is closed.
         if let Ok(response) = &mut response
@@ -260,13 +309,25 @@ where
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         }
+        activity.response_ready();
         response
     });
+    let head = routes.server().limits().head.max(MIN_BUFFER);
     // No header timeout: the idle check closes connections that send their headers slowly.
     let connection = http1::Builder::new()
-        .max_buf_size(routes.server().limits().head.max(MIN_BUFFER))
+        .max_buf_size(head)
+        // The buffer may be larger than its limit.
+        .max_header_size(head)
         .serve_connection(TokioIo::new(io), service);
     drive(connection, activity, http1::Connection::graceful_shutdown).await;
+}
+
+/// Waits until a pipelined request may start: one starts in each turn of the scheduler, and addresses take turns. So the cost
+/// of other requests does not depend on the number of connections with pipelined requests.
+async fn wait_for_turn(context: &ConnectionContext) {
+    let queue = &context.routes.server().0.services.limits.pipelined_requests;
+    // The queue holds the permit for a turn of the scheduler.
+    drop(queue.acquire(context.key.clone()).await);
 }
 
 /// Runs a connection until it ends. `shutdown` starts to close it, when [`Activity::close`] is called.
@@ -288,3 +349,6 @@ pub(super) async fn drive<C: Future<Output = hyper::Result<()>>>(
         tracing::debug!(%error, "connection failed");
     }
 }
+
+#[cfg(test)]
+mod tests;

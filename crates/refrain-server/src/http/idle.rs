@@ -56,6 +56,8 @@ pub(crate) struct Activity {
     /// The number of HTTP/2 streams in memory.
     streams: AtomicUsize,
     pub(super) writes: WriteState,
+    /// Whether the client has sent nothing since the last response of an HTTP/1 connection was ready.
+    nothing_sent_since_response: AtomicBool,
     closing: AtomicBool,
     waker: OnceLock<Waker>,
 }
@@ -75,6 +77,24 @@ impl Activity {
 
     pub(crate) fn request_received(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records that a response of an HTTP/1 connection is ready.
+    pub(super) fn response_ready(&self) {
+        self.nothing_sent_since_response
+            .store(true, Ordering::Relaxed);
+    }
+
+    fn bytes_received(&self) {
+        if self.is_next_request_pipelined() {
+            self.nothing_sent_since_response
+                .store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the next request of an HTTP/1 connection was already sent when the last response was ready.
+    pub(super) fn is_next_request_pipelined(&self) -> bool {
+        self.nothing_sent_since_response.load(Ordering::Relaxed)
     }
 
     /// Closes the connection after the requests in flight.
@@ -200,7 +220,7 @@ impl Drop for ActiveStream {
     }
 }
 
-/// A connection whose blocked writes are recorded in its [`Activity`].
+/// A connection whose reads and blocked writes are recorded in its [`Activity`].
 pub(super) struct ConnectionStream {
     pub(super) stream: TcpStream,
     pub(super) activity: Arc<Activity>,
@@ -212,7 +232,12 @@ impl AsyncRead for ConnectionStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let filled = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > filled {
+            self.activity.bytes_received();
+        }
+        read
     }
 }
 

@@ -224,9 +224,8 @@ impl PortRoutes {
         }
     }
 
-    /// Whether clients may use HTTP/2. Metrics collectors do not need it.
-    #[cfg(feature = "http2")]
-    pub(super) fn has_http2(&self) -> bool {
+    /// Whether this is the MCP endpoint. Only its clients may use HTTP/2: metrics collectors do not need it.
+    pub(super) fn is_endpoint(&self) -> bool {
         matches!(self, Self::Endpoint(..))
     }
 }

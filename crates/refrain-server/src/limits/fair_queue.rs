@@ -68,7 +68,10 @@ impl FairQueue {
                 return self.permit(key);
             }
             let (sender, waiting) = oneshot::channel();
-            caller.waiting.retain(|waiting| !waiting.is_closed());
+            // Removes cancelled operations before the queue would grow.
+            if caller.waiting.len() == caller.waiting.capacity() {
+                caller.waiting.retain(|waiting| !waiting.is_closed());
+            }
             caller.waiting.push_back(sender);
             if !state.order.contains(&key) {
                 state.order.push_back(key);

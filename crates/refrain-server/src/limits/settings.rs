@@ -16,10 +16,12 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Maximum number of open connections of one port, including streams of HTTP/2. Over it, an idle or stalled connection
-    /// of the address with the most connections is closed. If it has none, the new connection is closed. Default 8192.
+    /// of the address with the most connections is closed. If it has none, the new connection is closed. Reduced to the limit
+    /// of open files without a reserve of a quarter, at most 1024. The metrics port has at most a quarter of this reserve.
+    /// Default 8192.
     pub connections: usize,
     /// Maximum number of open connections and streams of one address. Further connections are closed, further streams get
-    /// HTTP 503. Default 4096.
+    /// HTTP 503. Reduced in the same ratio as `connections`. Default 4096.
     pub connections_each: usize,
     /// Maximum size of the head of a request, in bytes; a larger one gets HTTP 431. At least 8 KiB. Default 64 KiB.
     pub head: usize,
