@@ -21,6 +21,7 @@ use crate::large_message;
 use crate::legacy::handle_stray;
 use crate::limits::ClientLimits;
 use crate::notifications::Notifications;
+use child::ServerProcess;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use http::HeaderMap;
@@ -223,7 +224,7 @@ impl PipeConnection {
     fn spawn(command: &mut Command, setup: PipeSetup) -> Result<Self, ErrorKind> {
         let program = command.as_std().get_program().to_string_lossy();
         let program = program.into_owned();
-        let child = child::spawn(command).map_err(|source| ErrorKind::Spawn {
+        let process = ServerProcess::spawn(command).map_err(|source| ErrorKind::Spawn {
             command: program.clone(),
             source,
         })?;
@@ -231,7 +232,7 @@ impl PipeConnection {
             program,
             true,
             setup,
-            |lines, shutdown, shared| child::run(child, lines, shutdown, shared).boxed(),
+            |lines, shutdown, shared| child::run(process, lines, shutdown, shared).boxed(),
         ))
     }
 

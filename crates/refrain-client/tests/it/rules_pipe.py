@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -50,6 +52,13 @@ def call(id, params):
             subprocess.Popen(["sleep", "3"])
             complete(id, str(os.getpid()))
             os._exit(0)
+        case "pid":
+            complete(id, str(os.getpid()))
+        case "leave":
+            ignore_signal = lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            child = subprocess.Popen(["sleep", "600"], preexec_fn=ignore_signal, stdout=subprocess.DEVNULL)
+            complete(id, str(child.pid))
+            os._exit(0)
         case "values":
             send(id=id, result={"resultType": "complete", "content": [], "structuredContent": [{"": 0}] * 70_000})
         case "echo":
@@ -85,9 +94,13 @@ def handle(message):
             violations.append(f"unknown method {method}")
 
 
+if "stubborn" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("server started", file=sys.stderr, flush=True)
 for line in sys.stdin:
     try:
         handle(json.loads(line))
     except (ValueError, KeyError, TypeError) as error:
         violations.append(f"{line!r}: {error}")
+while "stubborn" in sys.argv:
+    time.sleep(1)

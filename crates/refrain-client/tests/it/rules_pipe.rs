@@ -4,8 +4,12 @@ use crate::support::{until, within};
 use refrain_client::wire::Filter;
 use refrain_client::{Client, ClientLimits, ErrorKind, ServerChange};
 use serde_json::json;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/rules_pipe.py");
 
 async fn start() -> Client {
     start_with(&[]).await
@@ -13,8 +17,11 @@ async fn start() -> Client {
 
 async fn start_with(args: &[&str]) -> Client {
     let mut command = Command::new("python3");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/rules_pipe.py");
-    command.arg(script).args(args);
+    command.arg(SCRIPT).args(args);
+    start_command(command).await
+}
+
+async fn start_command(command: Command) -> Client {
     // The server must not be taken for a legacy server, however slowly it starts.
     let limits = ClientLimits {
         probe: Duration::from_secs(600),
@@ -100,13 +107,38 @@ async fn response_with_unknown_id_fails_the_only_request() {
     assert_eq!(call(&client, "echo", "afterwards").await, "afterwards");
 }
 
+fn is_running(pid: &str) -> bool {
+    Path::new("/proc").join(pid).exists()
+}
+
+#[tokio::test]
+async fn stubborn_server_behind_a_wrapper_is_killed() {
+    let mut command = Command::new("sh");
+    let script = format!("python3 {SCRIPT} stubborn; true");
+    command.args(["-c", &script]).process_group(0);
+    let client = start_command(command).await;
+    let server = call(&client, "pid", "").await;
+    within("the exit", client.close()).await;
+    assert!(!is_running(&server), "{server}");
+}
+
+#[tokio::test]
+async fn stubborn_child_of_an_exited_server_is_killed() {
+    let mut command = Command::new("python3");
+    command.arg(SCRIPT).process_group(0);
+    let client = start_command(command).await;
+    let child = call(&client, "leave", "").await;
+    until("the exit", || !is_running(&child)).await;
+    // The next call waited for that.
+    assert_no_violations(client).await;
+}
+
 /// After a server exits, its output may stay open for a while. Nothing can be sent in that time.
 #[tokio::test]
 async fn call_during_a_server_exit_goes_to_the_restarted_server() {
     let client = start().await;
     let first = call(&client, "exit", "").await;
-    let process = std::path::Path::new("/proc").join(&first);
-    until("the exit", || !process.exists()).await;
+    until("the exit", || !is_running(&first)).await;
     assert_ne!(call(&client, "exit", "").await, first);
 }
 

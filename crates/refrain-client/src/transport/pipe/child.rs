@@ -5,7 +5,7 @@
 //! | running | output is read, and queued messages are written |
 //! | output closed | the process can no longer respond; unless it exits within a moment, all requests fail and it is terminated |
 //! | shutting down | input is closed; after a grace period the process is terminated, then killed |
-//! | exited | the rest of the output is read, and all requests fail |
+//! | exited | the rest of the output is read, and all requests fail; the rest of its process group is terminated, then killed |
 
 use super::lines::{OutputLine, OutputLines};
 use super::{PipeState, QueuedLine};
@@ -15,7 +15,11 @@ use futures_util::FutureExt;
 use futures_util::future::{Fuse, FusedFuture};
 use refrain_wire::limited_event;
 #[cfg(unix)]
-use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
+use rustix::io::Errno;
+#[cfg(unix)]
+use rustix::process::{
+    Pid, Signal, getpgid, kill_process, kill_process_group, test_kill_process_group,
+};
 use std::io;
 use std::pin::{Pin, pin};
 use std::process::{ExitStatus, Stdio};
@@ -34,16 +38,130 @@ const EXIT_WAIT: Duration = Duration::from_secs(2);
 const OUTPUT_EXIT_WAIT: Duration = Duration::from_millis(500);
 /// How long to read the output of an exited process. Its children may keep the pipes open.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+/// How often to check whether a process group is empty.
+const GROUP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const STDERR_MAX: usize = 4096;
 const UNKNOWN_STATUS: &str = "unknown exit status";
 
-pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
+/// The server process, and the process group if it leads one. Killed on drop.
+pub(super) struct ServerProcess {
+    child: Child,
+    /// The id of the process and its group, until both have ended. The id of an empty group may be used again.
+    #[cfg(unix)]
+    id: Option<Pid>,
+}
+
+impl ServerProcess {
+    pub(super) fn spawn(command: &mut Command) -> io::Result<Self> {
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        Ok(Self {
+            #[cfg(unix)]
+            id: child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)),
+            child,
+        })
+    }
+
+    /// Waits until the process has exited. Its group may have other members.
+    async fn exited(&mut self) -> Option<ExitStatus> {
+        let status = self.child.wait().await.ok();
+        self.has_group();
+        status
+    }
+
+    fn exit_status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok()?
+    }
+
+    /// Waits until no process is left in the group.
+    async fn ended(&mut self) {
+        self.exited().await;
+        while self.has_group() {
+            sleep(GROUP_CHECK_INTERVAL).await;
+        }
+    }
+
+    /// Terminates the processes that are left, and then kills them.
+    async fn force_end(&mut self) {
+        for force in [Self::terminate, Self::kill] {
+            if let Err(error) = force(self) {
+                limited_event!(WARN, %error, "failed to end server process");
+            }
+            if within(GRACE, self.ended()).await.is_some() {
+                return;
+            }
+        }
+        #[cfg(unix)]
+        {
+            // Nothing can end these processes. They may have exited without a parent that waits for them.
+            self.id = None;
+        }
+    }
+}
+
+#[cfg(unix)]
+impl ServerProcess {
+    /// Whether the exited process has left a group with members.
+    fn has_group(&mut self) -> bool {
+        let is_group = |id: &Pid| test_kill_process_group(*id).is_ok();
+        if self.child.id().is_none() {
+            self.id = self.id.filter(is_group);
+        }
+        self.id.is_some()
+    }
+
+    fn terminate(&mut self) -> io::Result<()> {
+        self.signal(Signal::TERM)
+    }
+
+    fn kill(&mut self) -> io::Result<()> {
+        self.signal(Signal::KILL)
+    }
+
+    /// Signals the group, or the process if it leads none.
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        let Some(id) = self.id else {
+            return Ok(());
+        };
+        let has_exited = self.child.id().is_none();
+        let sent = match has_exited || getpgid(Some(id)) == Ok(id) {
+            true => kill_process_group(id, signal),
+            false => kill_process(id, signal),
+        };
+        match sent {
+            // The group has ended since it was checked.
+            Err(Errno::SRCH) => Ok(()),
+            sent => Ok(sent?),
+        }
+    }
+}
+
+#[cfg(not(unix))]
+impl ServerProcess {
+    fn has_group(&mut self) -> bool {
+        false
+    }
+
+    fn terminate(&mut self) -> io::Result<()> {
+        self.kill()
+    }
+
+    fn kill(&mut self) -> io::Result<()> {
+        self.child.start_kill()
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        #[cfg(unix)]
+        if let Err(error) = self.kill() {
+            tracing::debug!(%error, "failed to end server process");
+        }
+    }
 }
 
 struct UnwrittenLines {
@@ -59,13 +177,14 @@ enum RunEnd {
 
 /// Reads and writes until the process has exited or was shut down.
 pub(super) async fn run(
-    mut child: Child,
+    mut process: ServerProcess,
     queue: mpsc::Receiver<QueuedLine>,
     mut shutdown: oneshot::Receiver<()>,
     shared: Arc<PipeState>,
 ) {
-    // Requests in flight must fail, and the process must end, even if a callback panics or the runtime ends.
-    let mut guard = ExitGuard::new(&shared, child.id());
+    // Requests in flight must fail even if a callback panics or the runtime ends.
+    let _guard = ExitGuard(&shared);
+    let child = &mut process.child;
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
         return;
@@ -79,7 +198,7 @@ pub(super) async fn run(
     let mut unwritten = None;
     let end = loop {
         tokio::select! {
-            status = child.wait() => break RunEnd::Exited(status.ok()),
+            status = process.exited() => break RunEnd::Exited(status),
             () = &mut reading => break RunEnd::OutputClosed,
             _ = &mut shutdown => break RunEnd::Shutdown,
             written = &mut writing, if can_write => {
@@ -98,7 +217,7 @@ pub(super) async fn run(
         let flush = async {
             tokio::select! {
                 _ = &mut writing => {}
-                () = read_forever(reading.as_mut()) => {}
+                () = forever(reading.as_mut()) => {}
             }
         };
         within(GRACE, flush).await;
@@ -106,10 +225,9 @@ pub(super) async fn run(
     writing.abort();
     let status = match end {
         RunEnd::Exited(status) => status,
-        RunEnd::OutputClosed => end_without_output(&mut child, &shared).await,
-        RunEnd::Shutdown => shut_down(&mut child, reading.as_mut()).await,
+        RunEnd::OutputClosed => end_without_output(&mut process, &shared).await,
+        RunEnd::Shutdown => shut_down(&mut process, reading.as_mut()).await,
     };
-    guard.process = None;
     // Limits the time to read the rest of the output, but not to parse it.
     drop(draining);
     let read_rest = async {
@@ -117,9 +235,17 @@ pub(super) async fn run(
             reading.await;
         }
     };
-    tokio::join!(read_rest, within(DRAIN_TIMEOUT, errors));
+    let rest = async { tokio::join!(read_rest, within(DRAIN_TIMEOUT, errors)) };
+    tokio::select! {
+        _ = rest => {}
+        // Notices that the group has become empty.
+        () = forever(process.ended()) => {}
+    }
     let status = status.map(|status| status.to_string());
     shared.set_exited(status.unwrap_or_else(|| UNKNOWN_STATUS.to_owned()));
+    if process.has_group() {
+        process.force_end().await;
+    }
 }
 
 impl UnwrittenLines {
@@ -130,79 +256,38 @@ impl UnwrittenLines {
     }
 }
 
-/// Reads to the end, and never completes.
-async fn read_forever(reading: Pin<&mut Fuse<impl Future<Output = ()>>>) {
-    reading.await;
+/// Runs a future, and never completes.
+async fn forever(future: impl Future<Output = ()>) {
+    future.await;
     std::future::pending::<()>().await;
 }
 
 /// Ends a process that can no longer respond. Its requests fail before it has ended.
-async fn end_without_output(child: &mut Child, shared: &PipeState) -> Option<ExitStatus> {
-    if let Some(status) = within(OUTPUT_EXIT_WAIT, child.wait()).await {
-        return status.ok();
+async fn end_without_output(process: &mut ServerProcess, shared: &PipeState) -> Option<ExitStatus> {
+    if let Some(status) = within(OUTPUT_EXIT_WAIT, process.exited()).await {
+        return status;
     }
     shared.set_exited("it closed its standard output".to_owned());
-    for force in [terminate, kill] {
-        if let Err(error) = force(child) {
-            limited_event!(WARN, %error, "failed to end server process");
-        }
-        if let Some(status) = within(GRACE, child.wait()).await {
-            return status.ok();
-        }
-    }
-    None
+    process.force_end().await;
+    process.exit_status()
 }
 
-/// Waits for the process to exit; if it does not, terminates it, and then kills it.
+/// Waits for the process and its group to end; if they do not, terminates them, and then kills them.
 async fn shut_down(
-    child: &mut Child,
-    mut reading: Pin<&mut Fuse<impl Future<Output = ()>>>,
+    process: &mut ServerProcess,
+    reading: Pin<&mut Fuse<impl Future<Output = ()>>>,
 ) -> Option<ExitStatus> {
-    for force in [terminate, kill] {
+    let ended = async {
+        if within(GRACE, process.ended()).await.is_none() {
+            process.force_end().await;
+        }
+    };
+    tokio::select! {
+        () = ended => {}
         // The server may have to write before it can exit.
-        let exited = async {
-            loop {
-                tokio::select! {
-                    status = child.wait() => break status.ok(),
-                    () = &mut reading => {}
-                }
-            }
-        };
-        if let Some(status) = within(GRACE, exited).await {
-            return status;
-        }
-        if let Err(error) = force(child) {
-            limited_event!(WARN, %error, "failed to end server process");
-        }
+        () = forever(reading) => {}
     }
-    within(GRACE, child.wait()).await?.ok()
-}
-
-fn terminate(child: &mut Child) -> io::Result<()> {
-    #[cfg(unix)]
-    return signal(child.id(), Signal::TERM);
-    #[cfg(not(unix))]
-    child.start_kill()
-}
-
-fn kill(child: &mut Child) -> io::Result<()> {
-    #[cfg(unix)]
-    return signal(child.id(), Signal::KILL);
-    #[cfg(not(unix))]
-    child.start_kill()
-}
-
-/// Signals a process that was not waited for, and its children if it leads a process group.
-#[cfg(unix)]
-fn signal(id: Option<u32>, signal: Signal) -> io::Result<()> {
-    let Some(pid) = id.and_then(|id| Pid::from_raw(id.try_into().ok()?)) else {
-        return Ok(());
-    };
-    let sent = match getpgid(Some(pid)) {
-        Ok(group) if group == pid => kill_process_group(pid, signal),
-        _ => kill_process(pid, signal),
-    };
-    Ok(sent?)
+    process.exit_status()
 }
 
 /// Writes lines until the queue is closed. Returns the rest if the server closes its input earlier.
@@ -302,26 +387,12 @@ async fn read_errors(stderr: ChildStderr, shared: Arc<PipeState>) {
     }
 }
 
-/// On drop, fails the requests in flight and kills the process.
-pub(super) struct ExitGuard<'a> {
-    shared: &'a PipeState,
-    /// The id of a process that has not ended.
-    process: Option<u32>,
-}
-
-impl<'a> ExitGuard<'a> {
-    pub(super) fn new(shared: &'a PipeState, process: Option<u32>) -> Self {
-        Self { shared, process }
-    }
-}
+/// On drop, fails the requests in flight.
+pub(super) struct ExitGuard<'a>(pub(super) &'a PipeState);
 
 impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
-        #[cfg(unix)]
-        if let Err(error) = signal(self.process, Signal::KILL) {
-            tracing::debug!(%error, "failed to end server process");
-        }
-        self.shared.input.close();
-        self.shared.set_exited(UNKNOWN_STATUS.to_owned());
+        self.0.input.close();
+        self.0.set_exited(UNKNOWN_STATUS.to_owned());
     }
 }

@@ -150,7 +150,7 @@ pub(super) async fn run(
     mut shutdown: oneshot::Receiver<()>,
     shared: Arc<PipeState>,
 ) {
-    let _guard = ExitGuard::new(&shared, None);
+    let _guard = ExitGuard(&shared);
     let outbox = Outbox {
         http: Arc::clone(&stream.http),
         endpoint: stream.endpoint.clone(),
