@@ -112,6 +112,10 @@ impl<L: StoreLayer> TaskStore for L {
         self.layer_hints()
     }
 
+    fn check_quota<'a>(&'a self, account: &'a Principal, bytes: usize) -> StoreFuture<'a, ()> {
+        self.pass("check_quota", self.store().check_quota(account, bytes))
+    }
+
     fn spill<'a>(
         &'a self,
         id: &'a str,

@@ -302,6 +302,14 @@ impl TaskStore for MemoryStore {
         self.hints.subscribe()
     }
 
+    fn check_quota<'a>(&'a self, account: &'a Principal, bytes: usize) -> StoreFuture<'a, ()> {
+        let (_, inner) = self.lock();
+        match inner.usage.check(account, 0, bytes as u64) {
+            Ok(()) => ready_ok(()),
+            Err(reached) => ready_err(reached),
+        }
+    }
+
     fn spill<'a>(
         &'a self,
         id: &'a str,

@@ -132,6 +132,9 @@ pub trait TaskStore: Send + Sync + 'static {
     /// Subscribes to the hints of this instance, and of other instances if the store supports it.
     fn hints(&self) -> broadcast::Receiver<Hint>;
 
+    /// Fails with [`StoreError::Quota`] if the account cannot store this many bytes more.
+    fn check_quota<'a>(&'a self, account: &'a Principal, bytes: usize) -> StoreFuture<'a, ()>;
+
     /// Stores a token that is too large for the client, for the time `keep`. It counts as data of the account.
     fn spill<'a>(
         &'a self,

@@ -246,7 +246,7 @@ impl ClientFlow {
         }
         self.stage = ClientStage::Sealing {
             is_handed_on: suspension.handed_on,
-            reply: Box::pin(self.seal_large(rounds, suspension, limit, tasks.cloned())),
+            reply: Box::pin(self.seal_large(rounds, suspension, (size, limit), tasks.cloned())),
         };
         None
     }
@@ -256,7 +256,7 @@ impl ClientFlow {
         &self,
         rounds: &Rounds,
         suspension: Suspension,
-        limit: usize,
+        (size, limit): (usize, usize),
         tasks: Option<Arc<Tasks>>,
     ) -> impl Future<Output = Reply> + Send + use<> {
         let Suspension { snapshot, asks, .. } = suspension;
@@ -268,6 +268,11 @@ impl ClientFlow {
             self.permit.key().clone(),
         );
         async move {
+            if let Some(tasks) = &tasks
+                && let Err(error) = tasks.check_spill(size, key.clone()).await
+            {
+                return store_failed(&error);
+            }
             let token = match queue.run(key.clone(), seal).await {
                 Ok(token) => token,
                 Err(error) => return seal_failed(&error),
@@ -275,13 +280,11 @@ impl ClientFlow {
             let Some(tasks) = tasks else {
                 return incomplete(asks, token);
             };
-            match tasks.spill(token, key).await {
-                Ok(reference) => incomplete(asks, reference),
-                Err(error) => {
-                    limited_event!(ERROR, %error, "failed to store token");
-                    Reply::Error(store_error(&error))
-                }
-            }
+            let stored = tasks.spill(token, key).await;
+            stored.map_or_else(
+                |error| store_failed(&error),
+                |token| incomplete(asks, token),
+            )
         }
     }
 
@@ -314,6 +317,11 @@ impl ClientFlow {
 fn incomplete(asks: Vec<(String, Ask)>, token: String) -> Reply {
     let state = Some(token);
     Reply::Incomplete(Incomplete { asks, state })
+}
+
+fn store_failed(error: &StoreError) -> Reply {
+    limited_event!(ERROR, %error, "failed to store token");
+    Reply::Error(store_error(error))
 }
 
 fn seal_failed(error: &SealError) -> Reply {

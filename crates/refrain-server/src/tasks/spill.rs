@@ -25,6 +25,17 @@ pub(crate) struct StoredToken {
 }
 
 impl Tasks {
+    /// Checks whether the caller may store a token of this size. It is cheaper to reject the token before it is sealed.
+    pub(crate) async fn check_spill(
+        &self,
+        size: usize,
+        caller: LimitKey,
+    ) -> Result<(), StoreError> {
+        let account = caller.account();
+        let _permit = self.queue.acquire(caller).await;
+        self.store.check_quota(&account, size).await
+    }
+
     /// Writes a token to the store and returns the reference.
     pub(crate) async fn spill(
         &self,

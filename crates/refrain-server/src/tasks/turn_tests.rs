@@ -17,6 +17,10 @@ const SIZE: usize = 200_000;
 
 /// A server with a tool that asks after a step of this size, and the number of its runs.
 fn server(step: usize) -> (Server, Arc<AtomicUsize>) {
+    server_with(step, TaskOptions::default())
+}
+
+fn server_with(step: usize, options: TaskOptions) -> (Server, Arc<AtomicUsize>) {
     let runs = Arc::new(AtomicUsize::new(0));
     let counter = runs.clone();
     let work = Tool::new("work", move |cx: Cx| {
@@ -30,7 +34,7 @@ fn server(step: usize) -> (Server, Arc<AtomicUsize>) {
     });
     let store = Arc::new(MemoryStore::new());
     let server = Server::builder("turns", "1").tool(work);
-    let server = server.tasks(store, TaskOptions::default()).build();
+    let server = server.tasks(store, options).build();
     (server.expect("the server builds"), runs)
 }
 
@@ -88,6 +92,25 @@ async fn large_token_is_sealed_in_turn() {
     drop(turns);
     let reply = call.await.expect("it does not panic");
     assert!(token(&reply).len() < 100);
+}
+
+#[tokio::test]
+async fn token_over_the_quota_is_rejected_before_it_is_sealed() {
+    let options = TaskOptions {
+        bytes_each: SIZE,
+        ..TaskOptions::default()
+    };
+    let (server, _) = server_with(SIZE, options);
+    let _turns = take_all_turns(&server).await;
+    let call = start(&server, None);
+    run_tasks().await;
+    assert!(call.is_finished());
+    let reply = call.await.expect("it does not panic");
+    let error = reply["error"]["message"].as_str();
+    assert!(
+        error.is_some_and(|error| error.contains("bytes in the store")),
+        "{reply}"
+    );
 }
 
 #[tokio::test]

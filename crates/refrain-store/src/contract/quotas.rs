@@ -148,9 +148,13 @@ pub(super) async fn bytes_of_tokens_are_limited(store: Subject) {
         let token = vec![7; 20 * KIB];
         store.0.spill(id, &alice(), token, HOUR).await
     };
+    let check = async |account| store.0.check_quota(&account, 20 * KIB).await;
     for id in ["a", "b", "c"] {
+        check(alice()).await.expect("the quota allows it");
         spill(id).await.expect("the quota allows it");
     }
+    assert_reached(check(alice()).await, reached);
+    check(bob()).await.expect("the quota allows it");
     assert_reached(spill("d").await, reached);
     assert_eq!(store.spilled("d").await, None);
     assert_reached(store.0.create(large(20)).await, reached);

@@ -67,8 +67,8 @@ macro_rules! impl_store {
                 sql::commit_result(self.write(query, bytes).await?)
             }
 
-            /// Checks whether the quota allows a write of an account.
-            async fn check_quota(&self, account: &str, tasks: u64, bytes: usize) -> Result<()> {
+            /// Checks whether the quota allows a write of an account, given in its encoded form.
+            async fn check_account(&self, account: &str, tasks: u64, bytes: usize) -> Result<()> {
                 let get = sqlx::query_as(sql::USAGE).bind(account);
                 let used = sql::usage(&self.fetch(get).await?);
                 let account = match account {
@@ -81,7 +81,7 @@ macro_rules! impl_store {
 
             /// The error of a write that a quota rejected. [`StoreError::Unavailable`]: the quota allows it now.
             async fn quota_error(&self, account: &str, tasks: u64, bytes: usize) -> StoreError {
-                match self.check_quota(account, tasks, bytes).await {
+                match self.check_account(account, tasks, bytes).await {
                     Err(error) => error,
                     Ok(()) => StoreError::Unavailable(
                         "the account's quota was reached a moment ago; try again".into(),
@@ -125,7 +125,7 @@ macro_rules! impl_store {
                     }
                     // Either the quota rejects the record, or an existing record was deleted in
                     // between. In the second case, try again.
-                    self.check_quota(&account, 0, RECORD_BYTES).await?;
+                    self.check_account(&account, 0, RECORD_BYTES).await?;
                 }
             }
 
@@ -299,6 +299,18 @@ macro_rules! impl_store {
 
             fn hints(&self) -> broadcast::Receiver<Hint> {
                 self.hints.subscribe()
+            }
+
+            fn check_quota<'a>(
+                &'a self,
+                account: &'a Principal,
+                bytes: usize,
+            ) -> StoreFuture<'a, ()> {
+                run(async move {
+                    let account = account.id().unwrap_or_default();
+                    let account = text::encode_indexed("token account", account)?;
+                    self.check_account(&account, 0, bytes).await
+                })
             }
 
             fn spill<'a>(
