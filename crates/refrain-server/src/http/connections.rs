@@ -223,10 +223,13 @@ fn port_limits(
 }
 
 /// The process's limit of open files. `None`: unlimited or unknown.
+#[cfg(unix)]
 fn file_limit() -> Option<u64> {
-    #[cfg(unix)]
-    return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    #[cfg(not(unix))]
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+#[cfg(not(unix))]
+fn file_limit() -> Option<u64> {
     None
 }
 
