@@ -60,11 +60,13 @@ impl ServerConnection {
             ..ClientLimits::default()
         };
         let builder = Client::builder().limits(limits);
-        Self::connect(builder, options, target, 0).await
+        let interrupt = Interrupt::new(options.deadline())?;
+        Self::connect(builder, interrupt, options, target, 0).await
     }
 
     /// Connects for a call that has made this number of rounds. The call is saved before each further round.
     pub(super) async fn for_call(
+        mut interrupt: Interrupt,
         options: &ConnectOptions,
         target: ServerTarget,
         answers: &AnswerOptions,
@@ -72,7 +74,8 @@ impl ServerConnection {
         rounds: u32,
     ) -> Result<Self, CommandError> {
         let saved = saved.map(Arc::new);
-        let answerer = Answerer::new(answers, options.json)?;
+        let (given, json) = (answers.clone(), options.json);
+        let answerer = interrupt.read(move || Answerer::new(&given, json)).await?;
         let limits = ClientLimits {
             deadline: Some(options.deadline()),
             ..answers.limits()
@@ -94,7 +97,7 @@ impl ServerConnection {
                 }
             });
         }
-        let connection = Self::connect(builder, options, target, rounds).await?;
+        let connection = Self::connect(builder, interrupt, options, target, rounds).await?;
         Ok(Self {
             answerer: Some(answerer),
             saved,
@@ -104,11 +107,11 @@ impl ServerConnection {
 
     async fn connect(
         builder: ClientBuilder,
+        mut interrupt: Interrupt,
         options: &ConnectOptions,
         target: ServerTarget,
         rounds: u32,
     ) -> Result<Self, CommandError> {
-        let mut interrupt = Interrupt::new(options.deadline())?;
         let retries = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&retries);
         let mut builder = builder
@@ -125,7 +128,9 @@ impl ServerConnection {
         }
         let mut bearer = None;
         if let ServerTarget::Url(url) = &target {
-            (builder, bearer) = authorize(builder, options, url)?;
+            let options = options.clone();
+            let token = interrupt.read(move || options.token()).await?;
+            (builder, bearer) = authorize(builder, token, url)?;
         }
         let connecting = async {
             match &target {
@@ -313,10 +318,10 @@ fn print_asks(asker: &Asker, verb: &str, asks: &[MissingAnswer]) {
 /// Authorizes requests with an access token, or with the login for this URL.
 fn authorize(
     builder: ClientBuilder,
-    options: &ConnectOptions,
+    token: Option<(String, BearerSource)>,
     url: &str,
 ) -> Result<(ClientBuilder, Option<BearerSource>), CommandError> {
-    if let Some((token, source)) = options.token()? {
+    if let Some((token, source)) = token {
         warn_if_unencrypted(url);
         let token = Bearer::new(&token).map_err(|error| {
             CommandError::usage(error.to_string()).hint(format!("check {source}"))

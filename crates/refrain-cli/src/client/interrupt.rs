@@ -3,6 +3,7 @@
 use super::exit::{Code, CommandError};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 pub(super) struct Interrupt {
@@ -51,6 +52,18 @@ impl Interrupt {
             () = self.signal() => Stop::Signal,
             () = sleep_until(deadline) => Stop::Deadline(limit),
         }
+    }
+
+    /// Runs a function that reads files on another thread: a pipe may block for ever. The thread that reads is not stopped.
+    pub(super) async fn read<T: Send + 'static>(
+        &mut self,
+        read: impl FnOnce() -> Result<T, CommandError> + Send + 'static,
+    ) -> Result<T, CommandError> {
+        let reading = async {
+            let done = spawn_blocking(read).await;
+            done.unwrap_or_else(|error| Err(CommandError::usage(error.to_string())))
+        };
+        self.unless_stopped(reading).await
     }
 
     /// Completes the work, unless the command is interrupted or its deadline passes.

@@ -6,6 +6,7 @@ use crate::support::{
     serve_forever, until, within,
 };
 use refrain::prelude::*;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
@@ -21,6 +22,13 @@ fn file_and_name(files: &Files, name: &str) -> (PathBuf, String) {
     let file = files.path(name);
     let name = file.display().to_string();
     (file, name)
+}
+
+fn pipe(files: &Files, name: &str) -> String {
+    let (file, name) = file_and_name(files, name);
+    let mode = Mode::RUSR | Mode::WUSR;
+    mknodat(CWD, file, FileType::Fifo, mode, 0).expect("a pipe");
+    name
 }
 
 /// A running command.
@@ -674,4 +682,36 @@ async fn started_commands_do_not_inherit_secrets() {
     assert_prints(&output, "secrets:.\n");
     let seen = std::fs::read_to_string(seen).expect("the server was started");
     assert_eq!(seen, "secrets:.\n");
+}
+
+#[tokio::test]
+async fn reading_of_files_ends_at_the_deadline_and_at_the_size_limit() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let (url, pipe) = (instance.url(), pipe(&files, "pipe"));
+    let call = ["call", &url, "analyze_data", "data=1"];
+    let with = |flag, file| [&call[..], &[flag, file]].concat();
+    for args in [
+        vec!["resume", &pipe],
+        with("--answers", &pipe),
+        with("--bearer-file", &pipe),
+    ] {
+        let output = run([&args[..], &["--deadline", "1"]].concat()).await;
+        assert_says(&output, 4, &["the command exceeded its deadline of 1 s"]);
+    }
+    for args in [
+        vec!["resume", "/dev/zero"],
+        with("--answers", "/dev/zero"),
+        with("--bearer-file", "/dev/zero"),
+    ] {
+        assert_says(&run(args).await, 2, &["/dev/zero: larger than "]);
+    }
+
+    // A pipe with an end is a file like others.
+    let written = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, r#"{"analysis": "Flat."}"#)
+    });
+    assert_prints(&run(with("--answers", &pipe)).await, "Flat.\n");
+    written.join().expect("a thread").expect("the pipe is read");
 }
