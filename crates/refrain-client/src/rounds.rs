@@ -21,7 +21,7 @@ use refrain_wire::client::{
     CallReply, ReadError, Request, RpcFailure, URLS_REQUIRED, read_complete, requested_urls,
 };
 use refrain_wire::limited_event;
-use refrain_wire::{CALL_ID_MAX, CallKind, ErrorCode, PromptResult, ReadResult, ToolResult};
+use refrain_wire::{CALL_KEY_MAX, CallKind, ErrorCode, PromptResult, ReadResult, ToolResult};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -118,6 +118,9 @@ impl Client {
     /// For a task, sends the available answers and polls once.
     pub async fn resume(&self, mut pending: PendingCall) -> Result<RoundOutcome, Error> {
         let former = pending.move_to(self.origin());
+        if let Err(kind) = self.inner.check_asks(pending.raw_asks()) {
+            return Err(call_error(kind, pending, former));
+        }
         let open = pending.unanswered();
         if pending.task_id().is_none() && !open.is_empty() {
             let unanswered = open.iter().map(|ask| UnansweredAsk {
@@ -148,6 +151,9 @@ impl Client {
         stop: impl Future<Output = ()>,
     ) -> Result<Value, Error> {
         let former = pending.move_to(self.origin());
+        if let Err(kind) = self.inner.check_asks(pending.raw_asks()) {
+            return Err(call_error(kind, pending, former));
+        }
         let limit = self.inner.setup.limits.deadline;
         let call = pending.call();
         let meta = call.meta_members();
@@ -184,9 +190,9 @@ impl Client {
     ) -> Result<PendingCall, Error> {
         let call_id = call_id.into();
         match call_id.len() {
-            1..=CALL_ID_MAX => Ok(PendingCall::new(call, call_id, self.origin())),
+            1..=CALL_KEY_MAX => Ok(PendingCall::new(call, call_id, self.origin())),
             length => Err(ErrorKind::InvalidArgument(format!(
-                "invalid call id of {length} bytes: expected 1 to {CALL_ID_MAX}"
+                "invalid call id of {length} bytes: expected 1 to {CALL_KEY_MAX}"
             ))
             .into()),
         }
@@ -263,15 +269,19 @@ impl ClientInner {
             let key = ask.key().to_owned();
             (key, self.setup.handlers.answer(ask).await)
         });
-        let mut answering: FuturesUnordered<_> = answering.collect();
+        let answering: FuturesUnordered<_> = answering.collect();
+        let count = answering.len().max(1);
+        // Answers that are available together are saved together.
+        let mut answering = answering.ready_chunks(count);
         let mut unanswered = Vec::new();
-        while let Some((key, answer)) = answering.next().await {
-            let recorded = pending.record_answer(&key, answer);
-            (self.setup.on_pending)(pending);
-            if let Err(failure) = recorded {
-                let why = failure.why;
-                unanswered.push(UnansweredAsk { key, why });
+        while let Some(answers) = answering.next().await {
+            for (key, answer) in answers {
+                if let Err(failure) = pending.record_answer(&key, answer) {
+                    let why = failure.why;
+                    unanswered.push(UnansweredAsk { key, why });
+                }
             }
+            (self.setup.on_pending)(pending);
         }
         if unanswered.is_empty() {
             Ok(())

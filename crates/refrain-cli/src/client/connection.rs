@@ -183,6 +183,7 @@ impl ServerConnection {
         };
         let answered = answered(pending);
         let is_answered = |ask: &IncomingAsk| answered.iter().any(|key| key == ask.key());
+        let mut is_changed = false;
         for ask in pending.asks().into_iter().filter(is_answered) {
             let key = ask.key().to_owned();
             let why = match answerer.preset.take(&ask) {
@@ -190,17 +191,23 @@ impl ServerConnection {
                 Some(Err(error)) => error.to_string(),
                 Some(Ok(answer)) => match pending.answer(&key, answer) {
                     Ok(()) => {
-                        saved.replace(pending)?;
+                        is_changed = true;
                         continue;
                     }
                     Err(error) => error.to_string(),
                 },
             };
+            if is_changed {
+                saved.replace(pending)?;
+            }
             let unanswered = vec![UnansweredAsk { key, why }];
             let error = Error::from(ErrorKind::Unanswered(unanswered.clone()));
             let asks = unanswered_asks(vec![ask], Vec::new(), &unanswered);
             let file = Continuation::File(saved.file());
             return Err(self.unanswered(error.into(), pending, &asks, &file));
+        }
+        if is_changed {
+            saved.replace(pending)?;
         }
         Ok(())
     }

@@ -715,3 +715,19 @@ async fn reading_of_files_ends_at_the_deadline_and_at_the_size_limit() {
     assert_prints(&run(with("--answers", &pipe)).await, "Flat.\n");
     written.join().expect("a thread").expect("the pipe is read");
 }
+
+#[tokio::test]
+async fn saved_call_with_too_many_asks_is_rejected() {
+    let files = Files::new();
+    let server = FakeServer::start(|_| Respond::Error(-32603, "not expected".into())).await;
+    let schema = json!({"type": "object", "properties": {}});
+    let params = json!({"mode": "form", "message": "Well?", "requestedSchema": schema});
+    let ask = json!({"method": "elicitation/create", "params": params});
+    let asks: serde_json::Map<_, _> = (0..101).map(|n| (format!("k{n}"), ask.clone())).collect();
+    let saved = json!({"format": 1, "address": server.url(), "call": {"method": "tools/call", "target": "t"},
+        "callId": "1", "round": 1, "asks": asks});
+    let file = files.write("call.json", &saved.to_string());
+    let output = run(["resume", &file.display().to_string()]).await;
+    assert_says(&output, 4, &["101 asks"]);
+    assert_eq!(server.count("tools/call"), 0);
+}
