@@ -1,6 +1,7 @@
 //! Signals that interrupt a command, and its deadline.
 
 use super::exit::{Code, CommandError};
+use std::future::pending;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
@@ -9,6 +10,8 @@ use tokio::time::{Instant, sleep_until};
 pub(super) struct Interrupt {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` if SIGHUP is ignored.
+    hangup: Option<Signal>,
     limit: Duration,
     deadline: Instant,
 }
@@ -32,6 +35,10 @@ impl Interrupt {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            hangup: match ignores_hangup() {
+                true => None,
+                false => Some(listen(SignalKind::hangup())?),
+            },
             limit,
             deadline: Instant::now() + limit,
         })
@@ -39,9 +46,16 @@ impl Interrupt {
 
     /// Resolves at the next signal.
     pub(super) async fn signal(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            _ = hangup => {}
         }
     }
 
@@ -76,6 +90,14 @@ impl Interrupt {
             stop = self.wait() => Err(stop.into()),
         }
     }
+}
+
+/// Whether the parent process has set SIGHUP to be ignored, as `nohup` does. Known only on Linux.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 == 1)
 }
 
 impl From<Stop> for CommandError {

@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::TcpListener;
+use tokio::net::unix::pipe::OpenOptions;
 use tokio::process::Child;
 
 /// The path of a file, and the path as text.
@@ -730,4 +732,48 @@ async fn saved_call_with_too_many_asks_is_rejected() {
     let output = run(["resume", &file.display().to_string()]).await;
     assert_says(&output, 4, &["101 asks"]);
     assert_eq!(server.count("tools/call"), 0);
+}
+
+#[tokio::test]
+async fn children_of_the_sampler_end_with_the_call() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let stops = [
+        None,
+        Some(Signal::INT),
+        Some(Signal::TERM),
+        Some(Signal::HUP),
+    ];
+    for (index, stop) in stops.into_iter().enumerate() {
+        let pipe = pipe(&files, &format!("pipe-{index}"));
+        let reading = OpenOptions::new().open_receiver(&pipe).expect("a pipe");
+        let mut reading = BufReader::new(reading);
+        // The pipe is open until the last child has ended.
+        let sampler = format!("(echo started; sleep 100) >'{pipe}' & wait");
+        let mut call = vec![
+            "call",
+            &url,
+            "analyze_data",
+            "data=1",
+            "--sampler",
+            &sampler,
+        ];
+        if stop.is_none() {
+            call.extend(["--deadline", "2"]);
+        }
+        let running = Running::start(&call);
+        let mut text = String::new();
+        let started = within("the sampler starts", reading.read_line(&mut text)).await;
+        started.expect("the pipe is readable");
+        assert_eq!(text, "started\n");
+        if let Some(signal) = stop {
+            running.signal(signal);
+        }
+        let output = running.ended().await;
+        let code = if stop.is_some() { 130 } else { 4 };
+        assert_says(&output, code, &[]);
+        let ended = within("the children end", reading.read_to_string(&mut text)).await;
+        ended.expect("the pipe is readable");
+    }
 }
