@@ -21,7 +21,7 @@ use refrain_wire::client::{
     CallReply, ReadError, Request, RpcFailure, URLS_REQUIRED, read_complete, requested_urls,
 };
 use refrain_wire::limited_event;
-use refrain_wire::{CALL_KEY_MAX, CallKind, ErrorCode, PromptResult, ReadResult, ToolResult};
+use refrain_wire::{CALL_ID_MAX, CallKind, ErrorCode, PromptResult, ReadResult, ToolResult};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -29,8 +29,8 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
-/// The maximum length of the key of an ask, in bytes.
-const KEY_MAX: usize = 4096;
+/// The maximum length of a task id and of the key of an ask, in bytes.
+const ID_MAX: usize = 4096;
 
 /// The result of a round.
 #[expect(
@@ -190,9 +190,9 @@ impl Client {
     ) -> Result<PendingCall, Error> {
         let call_id = call_id.into();
         match call_id.len() {
-            1..=CALL_KEY_MAX => Ok(PendingCall::new(call, call_id, self.origin())),
+            1..=CALL_ID_MAX => Ok(PendingCall::new(call, call_id, self.origin())),
             length => Err(ErrorKind::InvalidArgument(format!(
-                "invalid call id of {length} bytes: expected 1 to {CALL_KEY_MAX}"
+                "invalid call id of {length} bytes: expected 1 to {CALL_ID_MAX}"
             ))
             .into()),
         }
@@ -375,14 +375,18 @@ impl ClientInner {
                 let why = format!("{} returned a task, which only tools may do", kind.method());
                 Err(ReadError::Unexpected(why).into())
             }
+            CallReply::Task(id) if id.len() > ID_MAX => {
+                let why = format!("the task id is longer than {ID_MAX} bytes");
+                Err(ReadError::Unexpected(why).into())
+            }
             _ => Ok(reply),
         }
     }
 
     /// Checks the number of asks and of their values, and the length of their keys.
     pub(crate) fn check_asks(&self, asks: &Map<String, Value>) -> Result<(), ErrorKind> {
-        if asks.keys().any(|key| key.len() > KEY_MAX) {
-            let why = format!("the key of an ask is longer than {KEY_MAX} bytes");
+        if asks.keys().any(|key| key.len() > ID_MAX) {
+            let why = format!("the key of an ask is longer than {ID_MAX} bytes");
             return Err(ReadError::Unexpected(why).into());
         }
         let limits = &self.setup.limits;
