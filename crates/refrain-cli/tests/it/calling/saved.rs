@@ -721,7 +721,7 @@ async fn reading_of_files_ends_at_the_deadline_and_at_the_size_limit() {
 #[tokio::test]
 async fn saved_call_with_too_many_asks_is_rejected() {
     let files = Files::new();
-    let server = FakeServer::start(|_| Respond::Error(-32603, "not expected".into())).await;
+    let server = FakeServer::start(|_| Respond::Error(-32603, "not expected")).await;
     let schema = json!({"type": "object", "properties": {}});
     let params = json!({"mode": "form", "message": "Well?", "requestedSchema": schema});
     let ask = json!({"method": "elicitation/create", "params": params});
