@@ -1,6 +1,7 @@
 //! The `[auth]` table: authentication of callers over HTTP.
 
 use crate::config::{NonBlank, OneOrMore, Seconds, UncheckedConfig};
+use crate::input_file;
 use clap::Args;
 use refrain::auth::{Jwks, JwtVerifier, ResourceMetadata, TrustedProxy};
 use refrain::runtime::SystemSource;
@@ -276,7 +277,7 @@ impl ProxyTable {
             errors.push(missing(PROXY, "secret_file", expected));
             return None;
         };
-        let proxy = match std::fs::read_to_string(file) {
+        let proxy = match input_file::read_text(file) {
             Ok(secret) => TrustedProxy::new(secret.trim_end_matches(['\r', '\n']))
                 .map_err(|error| format!("{}: {error}", file.display())),
             Err(error) => Err(format!("cannot read {}: {error}", file.display())),

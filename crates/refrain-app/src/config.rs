@@ -35,7 +35,7 @@ pub(crate) use value::{
 use crate::auth::AuthPolicy;
 use crate::error::with_hint;
 use crate::store::StoreUrl;
-use crate::{AppError, keys, webhooks};
+use crate::{AppError, input_file, keys, webhooks};
 use errors::{ConfigError, ConfigErrors};
 use file::Spans;
 use refrain::auth::BearerTokens;
@@ -81,7 +81,7 @@ impl<C: DeserializeOwned> UncheckedConfig<C> {
     }
 
     pub(crate) fn read(settings: &Settings, file: &Path) -> Result<Self, AppError> {
-        let text = std::fs::read_to_string(file).map_err(|error| {
+        let text = input_file::read_text(file).map_err(|error| {
             let message = format!("cannot read configuration file {}: {error}", file.display());
             let hint = format!(
                 "`{} config defaults` prints a file to start from",
@@ -265,7 +265,7 @@ impl<C> UncheckedConfig<C> {
 }
 
 pub(crate) fn read_tokens(file: &Path) -> Result<BearerTokens, AppError> {
-    let text = std::fs::read_to_string(file)
+    let text = input_file::read_text(file)
         .map_err(|error| format!("cannot read token file {}: {error}", file.display()))?;
     BearerTokens::parse(&text)
         .map_err(|error| format!("invalid token file {}: {error}", file.display()).into())

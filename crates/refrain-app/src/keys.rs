@@ -4,12 +4,11 @@
 //! distribute the file again, then `retire` the old key once its last token has expired.
 
 use crate::error::{program, with_hint};
-use crate::{AppError, secret_file};
+use crate::{AppError, input_file, secret_file};
 use clap::{Args, Subcommand};
 use refrain::runtime::SystemSource;
 use refrain::runtime::core::{KeyRingError, KeyState};
 use refrain::server::KeyRing;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -102,7 +101,7 @@ pub(crate) fn run(options: KeysOptions) -> Result<ExitCode, AppError> {
 }
 
 pub(crate) fn read(file: &Path) -> Result<KeyRing, AppError> {
-    let text = fs::read_to_string(file)
+    let text = input_file::read_text(file)
         .map_err(|error| format!("cannot read key file {}: {error}", file.display()))?;
     text.parse()
         .map_err(|error| format!("invalid key file {}: {error}", file.display()).into())

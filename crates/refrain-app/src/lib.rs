@@ -42,6 +42,7 @@ mod auth;
 mod config;
 mod drafts;
 mod error;
+pub mod input_file;
 mod instance;
 mod keys;
 pub mod log;

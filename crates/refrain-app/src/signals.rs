@@ -6,10 +6,14 @@ use crate::tls::TlsFiles;
 use crate::{AppError, keys, secret_file};
 use refrain::auth::BearerTokens;
 use refrain::server::{Server, TlsCertificate};
-use std::path::Path;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{JoinSet, spawn_blocking};
+
+/// How long a reload may read a file. The thread that reads is not stopped.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Resolves at the first SIGTERM or SIGINT. A further one, more than a second later, ends the process at once.
 pub(crate) type Shutdown = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -48,27 +52,33 @@ pub(crate) fn reload_on_hangup(servers: &Servers, config: &Config) -> Result<(),
     let tokens = tokens.zip(servers.tokens.clone());
     let servers = servers.all();
     tokio::spawn(async move {
+        let mut reloads = JoinSet::new();
         while hangup.recv().await.is_some() {
             if keys.is_none() && certificate.is_none() && tokens.is_none() {
                 tracing::warn!("SIGHUP ignored: no key file, certificate or token file is set");
             }
+            // A reload that still reads must not replace newer contents.
+            reloads.shutdown().await;
             if let Some(file) = &keys {
-                reload_keys(&servers, file);
+                reloads.spawn(reload_keys(servers.clone(), file.clone()));
             }
             if let Some((files, certificate)) = &certificate {
-                reload_certificate(certificate, files);
+                reloads.spawn(reload_certificate(certificate.clone(), files.clone()));
             }
             if let Some((file, tokens)) = &tokens {
-                reload_tokens(tokens, file);
+                reloads.spawn(reload_tokens(tokens.clone(), file.clone()));
             }
         }
     });
     Ok(())
 }
 
-fn reload_keys(servers: &[Server], file: &Path) {
-    secret_file::warn_if_exposed(file);
-    match keys::read(file) {
+async fn reload_keys(servers: Vec<Server>, file: PathBuf) {
+    let read = move || {
+        secret_file::warn_if_exposed(&file);
+        keys::read(&file)
+    };
+    match read_in_time(read).await {
         Ok(ring) => {
             for server in servers {
                 server.reload_keys(ring.clone());
@@ -80,12 +90,16 @@ fn reload_keys(servers: &[Server], file: &Path) {
     }
 }
 
-fn reload_certificate(certificate: &TlsCertificate, files: &TlsFiles) {
-    secret_file::warn_if_exposed(&files.key);
-    match files.read() {
+async fn reload_certificate(certificate: TlsCertificate, files: TlsFiles) {
+    let file = files.cert.clone();
+    let read = move || {
+        secret_file::warn_if_exposed(&files.key);
+        files.read()
+    };
+    match read_in_time(read).await {
         Ok(new) => {
             certificate.replace(&new);
-            tracing::info!(file = %files.cert.display(), "certificate reloaded");
+            tracing::info!(file = %file.display(), "certificate reloaded");
         }
         Err(error) => {
             tracing::error!(%error, "failed to reload the certificate; the old one stays in use");
@@ -93,14 +107,25 @@ fn reload_certificate(certificate: &TlsCertificate, files: &TlsFiles) {
     }
 }
 
-fn reload_tokens(tokens: &BearerTokens, file: &Path) {
-    match read_tokens(file) {
+async fn reload_tokens(tokens: BearerTokens, file: PathBuf) {
+    let name = file.clone();
+    match read_in_time(move || read_tokens(&file)).await {
         Ok(new) => {
             tokens.replace(&new);
-            tracing::info!(file = %file.display(), "token file reloaded");
+            tracing::info!(file = %name.display(), "token file reloaded");
         }
         Err(error) => {
             tracing::error!(%error, "failed to reload the token file; the old one stays in use");
         }
+    }
+}
+
+/// Reads files on another thread: a pipe or a network file system may block for ever.
+async fn read_in_time<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, AppError> + Send + 'static,
+) -> Result<T, AppError> {
+    match tokio::time::timeout(READ_TIMEOUT, spawn_blocking(read)).await {
+        Ok(done) => done?,
+        Err(_) => Err(format!("reading took longer than {} s", READ_TIMEOUT.as_secs()).into()),
     }
 }

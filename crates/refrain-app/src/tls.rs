@@ -1,6 +1,6 @@
 //! The certificate of the endpoint.
 
-use crate::AppError;
+use crate::{AppError, input_file};
 use refrain::server::TlsCertificate;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,6 @@ impl TlsFiles {
 }
 
 fn read(what: &str, file: &Path) -> Result<Vec<u8>, AppError> {
-    let content = std::fs::read(file);
+    let content = input_file::read(file);
     content.map_err(|error| format!("cannot read {what} {}: {error}", file.display()).into())
 }

@@ -1,6 +1,7 @@
 //! The `[webhooks]` tables: endpoints that are notified when a task has ended.
 
 use crate::config::NonBlank;
+use crate::input_file;
 use refrain::runtime::server::WebhookError;
 use refrain::task::Webhook;
 use serde::{Deserialize, Serialize};
@@ -41,7 +42,7 @@ impl WebhookTable {
     fn read(&self, name: &str) -> Result<Webhook, (&'static str, String)> {
         const FILE: &str = ".secret_file";
         let file = &self.secret_file.0;
-        let secrets = std::fs::read_to_string(file)
+        let secrets = input_file::read_text(file)
             .map_err(|error| (FILE, format!("cannot read {}: {error}", file.display())))?;
         Webhook::new(name, self.url.as_str(), &secrets).map_err(|error| match error {
             WebhookError::Url(_) => (".url", error.to_string()),

@@ -6,13 +6,11 @@
 //! | `build` | runs cargo, and returns the program and its sources, or that the build failed |
 //! | `sources` | the files whose changes start a build |
 //! | `server` | the process of the server |
-//! | `process_group` | a process that is killed together with its children |
 //!
 //! The server runs until the next successful build. After a restart it has the same address, keys and store, so calls and
 //! tasks continue.
 
 mod build;
-mod process_group;
 mod server;
 mod sources;
 

@@ -8,6 +8,7 @@ mod exact_number;
 mod gateway;
 mod new;
 mod own_server;
+mod process_group;
 mod style;
 mod terminal;
 

@@ -15,6 +15,9 @@ use serde_json::value::RawValue;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+/// The maximum length of a cursor as JSON, in bytes.
+const CURSOR_MAX: usize = 64 * 1024;
+
 impl Client {
     /// Lists the tools of the server. Tools with invalid definitions are skipped with a warning.
     pub async fn tools(&self) -> Result<Vec<AsSent<ToolInfo>>, Error> {
@@ -204,6 +207,10 @@ fn split_page<'a>(
     let entries = members.get(member).ok_or_else(no_array)?;
     let entries = serde_json::from_str(entries.get()).map_err(|_| no_array())?;
     let next = members.get("nextCursor");
+    if next.is_some_and(|next| next.get().len() > CURSOR_MAX) {
+        let why = format!("the nextCursor of {method} is longer than {CURSOR_MAX} bytes");
+        return Err(ReadError::Unexpected(why));
+    }
     let next = next.and_then(|next| serde_json::from_str(next.get()).ok());
     Ok((entries, next.filter(|next: &Value| !next.is_null())))
 }

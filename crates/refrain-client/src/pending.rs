@@ -190,6 +190,10 @@ impl PendingCall {
         })
     }
 
+    pub(crate) fn raw_asks(&self) -> &Map<String, Value> {
+        &self.asks
+    }
+
     /// All asks, in the server's order.
     pub fn asks(&self) -> Vec<IncomingAsk> {
         let asker = self.asker();

@@ -29,8 +29,8 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
-/// The maximum length of the key of an ask, in bytes.
-const KEY_MAX: usize = 4096;
+/// The maximum length of a task id and of the key of an ask, in bytes.
+const ID_MAX: usize = 4096;
 
 /// The result of a round.
 #[expect(
@@ -118,6 +118,9 @@ impl Client {
     /// For a task, sends the available answers and polls once.
     pub async fn resume(&self, mut pending: PendingCall) -> Result<RoundOutcome, Error> {
         let former = pending.move_to(self.origin());
+        if let Err(kind) = self.inner.check_asks(pending.raw_asks()) {
+            return Err(call_error(kind, pending, former));
+        }
         let open = pending.unanswered();
         if pending.task_id().is_none() && !open.is_empty() {
             let unanswered = open.iter().map(|ask| UnansweredAsk {
@@ -148,6 +151,9 @@ impl Client {
         stop: impl Future<Output = ()>,
     ) -> Result<Value, Error> {
         let former = pending.move_to(self.origin());
+        if let Err(kind) = self.inner.check_asks(pending.raw_asks()) {
+            return Err(call_error(kind, pending, former));
+        }
         let limit = self.inner.setup.limits.deadline;
         let call = pending.call();
         let meta = call.meta_members();
@@ -263,15 +269,19 @@ impl ClientInner {
             let key = ask.key().to_owned();
             (key, self.setup.handlers.answer(ask).await)
         });
-        let mut answering: FuturesUnordered<_> = answering.collect();
+        let answering: FuturesUnordered<_> = answering.collect();
+        let count = answering.len().max(1);
+        // Answers that are available together are saved together.
+        let mut answering = answering.ready_chunks(count);
         let mut unanswered = Vec::new();
-        while let Some((key, answer)) = answering.next().await {
-            let recorded = pending.record_answer(&key, answer);
-            (self.setup.on_pending)(pending);
-            if let Err(failure) = recorded {
-                let why = failure.why;
-                unanswered.push(UnansweredAsk { key, why });
+        while let Some(answers) = answering.next().await {
+            for (key, answer) in answers {
+                if let Err(failure) = pending.record_answer(&key, answer) {
+                    let why = failure.why;
+                    unanswered.push(UnansweredAsk { key, why });
+                }
             }
+            (self.setup.on_pending)(pending);
         }
         if unanswered.is_empty() {
             Ok(())
@@ -365,14 +375,18 @@ impl ClientInner {
                 let why = format!("{} returned a task, which only tools may do", kind.method());
                 Err(ReadError::Unexpected(why).into())
             }
+            CallReply::Task(id) if id.len() > ID_MAX => {
+                let why = format!("the task id is longer than {ID_MAX} bytes");
+                Err(ReadError::Unexpected(why).into())
+            }
             _ => Ok(reply),
         }
     }
 
     /// Checks the number of asks and of their values, and the length of their keys.
     pub(crate) fn check_asks(&self, asks: &Map<String, Value>) -> Result<(), ErrorKind> {
-        if asks.keys().any(|key| key.len() > KEY_MAX) {
-            let why = format!("the key of an ask is longer than {KEY_MAX} bytes");
+        if asks.keys().any(|key| key.len() > ID_MAX) {
+            let why = format!("the key of an ask is longer than {ID_MAX} bytes");
             return Err(ReadError::Unexpected(why).into());
         }
         let limits = &self.setup.limits;

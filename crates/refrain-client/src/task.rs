@@ -16,7 +16,7 @@ use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use refrain_wire::client::{ReadError, Request, Task, TaskStatus, check_complete};
-use refrain_wire::{Filter, TaskMethod};
+use refrain_wire::{Excerpt, Filter, TaskMethod};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::pin::pin;
@@ -163,7 +163,10 @@ impl ClientInner {
     ) -> Result<(Option<Value>, Duration), ErrorKind> {
         let task = self.task(id).await?;
         if task.id != id {
-            let why = format!("the result of tasks/get is about task {:?}", task.id);
+            let why = format!(
+                "the result of tasks/get is about task {:?}",
+                Excerpt(&task.id)
+            );
             return Err(ReadError::Unexpected(why).into());
         }
         (self.setup.on_task)(&task);

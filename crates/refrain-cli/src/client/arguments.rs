@@ -2,11 +2,9 @@
 
 use super::exit::CommandError;
 use crate::exact_number::check_exact;
+use refrain_app::input_file;
 use refrain_wire::did_you_mean;
 use serde_json::{Map, Value};
-use std::io::Read;
-
-const MAX_INPUT: u64 = 16 * 1024 * 1024;
 
 /// Arguments by name, parsed as far as possible without the tool's schema.
 #[derive(Debug)]
@@ -90,17 +88,8 @@ impl Arguments {
 }
 
 fn read_standard_input() -> Result<String, CommandError> {
-    let mut text = String::new();
-    let mut input = std::io::stdin().take(MAX_INPUT + 1);
-    let read = input.read_to_string(&mut text);
-    read.map_err(|error| CommandError::usage(format!("cannot read standard input: {error}")))?;
-    match text.len() as u64 {
-        0..=MAX_INPUT => Ok(text),
-        _ => {
-            let message = format!("standard input is larger than {MAX_INPUT} bytes");
-            Err(CommandError::usage(message))
-        }
-    }
+    let read = input_file::read_text_limited(std::io::stdin(), input_file::SIZE_MAX);
+    read.map_err(|error| CommandError::usage(format!("cannot read standard input: {error}")))
 }
 
 fn parse_object(source: &str, text: &str) -> Result<Vec<(String, Argument)>, CommandError> {

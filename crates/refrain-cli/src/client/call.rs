@@ -3,6 +3,7 @@
 use super::arguments::Arguments;
 use super::connection::ServerConnection;
 use super::exit::{Code, CommandError, EXIT_CODES};
+use super::interrupt::Interrupt;
 use super::options::{AnswerOptions, ConnectOptions, ServerTarget};
 use super::saved_call::SavedCall;
 use super::unanswered::quoted;
@@ -97,9 +98,18 @@ fn is_http_url(word: &str) -> bool {
 }
 
 impl CallOptions {
-    async fn connect(&self, target: ServerTarget) -> Result<ServerConnection, CommandError> {
+    fn interrupt(&self) -> Result<Interrupt, CommandError> {
+        Interrupt::new(self.connect.deadline())
+    }
+
+    async fn connect(
+        &self,
+        interrupt: Interrupt,
+        target: ServerTarget,
+    ) -> Result<ServerConnection, CommandError> {
         let saved = self.save.as_deref().map(SavedCall::new).transpose()?;
-        ServerConnection::for_call(&self.connect, target, &self.answers, saved, 0).await
+        let (connect, answers) = (&self.connect, &self.answers);
+        ServerConnection::for_call(interrupt, connect, target, answers, saved, 0).await
     }
 
     /// Reports a tool, prompt or resource in place of the server's URL.
@@ -150,8 +160,10 @@ pub(super) async fn tool(options: ToolOptions) -> Result<Code, CommandError> {
     let mut words = words.into_iter();
     let target = call_options.connect.target(&mut words)?;
     let name = words.next().ok_or_else(|| missing("tool", "tools"))?;
-    let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
-    let mut connection = call_options.connect(target).await?;
+    let words: Vec<_> = words.collect();
+    let mut interrupt = call_options.interrupt()?;
+    let arguments = interrupt.read(move || Arguments::read(&words)).await?;
+    let mut connection = call_options.connect(interrupt, target).await?;
     let schema = match arguments.is_empty() {
         true => Value::Null,
         false => match schema(&mut connection, &name).await {
@@ -177,8 +189,10 @@ pub(super) async fn prompt(options: PromptOptions) -> Result<Code, CommandError>
     let mut words = words.into_iter();
     let target = call_options.connect.target(&mut words)?;
     let name = words.next().ok_or_else(|| missing("prompt", "prompts"))?;
-    let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
-    let connection = call_options.connect(target).await?;
+    let words: Vec<_> = words.collect();
+    let mut interrupt = call_options.interrupt()?;
+    let arguments = interrupt.read(move || Arguments::read(&words)).await?;
+    let connection = call_options.connect(interrupt, target).await?;
     let call = CallSpec::prompt(name).with_arguments(arguments.for_prompt());
     connection.make(call).await
 }
@@ -197,12 +211,15 @@ pub(super) async fn read(options: ReadOptions) -> Result<Code, CommandError> {
     let target = call_options.connect.target(&mut words)?;
     let uri = words.next().ok_or_else(|| missing("URI", "resources"))?;
     super::expect_end(words)?;
-    let connection = call_options.connect(target).await?;
+    let interrupt = call_options.interrupt()?;
+    let connection = call_options.connect(interrupt, target).await?;
     connection.make(CallSpec::resource(uri)).await
 }
 
 pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, CommandError> {
-    let (saved, pending) = SavedCall::read(&options.file)?;
+    let mut interrupt = Interrupt::new(options.connect.deadline())?;
+    let file = options.file.clone();
+    let (saved, pending) = interrupt.read(move || SavedCall::read(&file)).await?;
     let target = match (options.connect.command(), options.url) {
         (Some(command), _) => command,
         (None, Some(url)) => ServerTarget::Url(url),
@@ -214,8 +231,10 @@ pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, CommandEr
     options.connect.protocol.or_saved(&pending);
     let rounds = pending.round();
     let (connect, answers) = (&options.connect, &options.answers);
-    let connection = ServerConnection::for_call(connect, target, answers, Some(saved), rounds);
-    let done = match connection.await {
+    let saved = Some(saved);
+    let connection =
+        ServerConnection::for_call(interrupt, connect, target, answers, saved, rounds).await;
+    let done = match connection {
         Ok(connection) => connection.finish(pending).await,
         Err(error) => {
             let file = options.file.display().to_string();

@@ -61,11 +61,13 @@ impl ServerConnection {
             ..ClientLimits::default()
         };
         let builder = Client::builder().limits(limits);
-        Self::connect(builder, options, target, 0).await
+        let interrupt = Interrupt::new(options.deadline())?;
+        Self::connect(builder, interrupt, options, target, 0).await
     }
 
     /// Connects for a call that has made this number of rounds. The call is saved before each further round.
     pub(super) async fn for_call(
+        mut interrupt: Interrupt,
         options: &ConnectOptions,
         target: ServerTarget,
         answers: &AnswerOptions,
@@ -73,7 +75,8 @@ impl ServerConnection {
         rounds: u32,
     ) -> Result<Self, CommandError> {
         let saved = saved.map(Arc::new);
-        let answerer = Answerer::new(answers, options.json)?;
+        let (given, json) = (answers.clone(), options.json);
+        let answerer = interrupt.read(move || Answerer::new(&given, json)).await?;
         let limits = ClientLimits {
             deadline: Some(options.deadline()),
             ..answers.limits()
@@ -95,7 +98,7 @@ impl ServerConnection {
                 }
             });
         }
-        let connection = Self::connect(builder, options, target, rounds).await?;
+        let connection = Self::connect(builder, interrupt, options, target, rounds).await?;
         Ok(Self {
             answerer: Some(answerer),
             saved,
@@ -105,11 +108,11 @@ impl ServerConnection {
 
     async fn connect(
         builder: ClientBuilder,
+        mut interrupt: Interrupt,
         options: &ConnectOptions,
         target: ServerTarget,
         rounds: u32,
     ) -> Result<Self, CommandError> {
-        let mut interrupt = Interrupt::new(options.deadline())?;
         let retries = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&retries);
         let mut builder = builder
@@ -126,7 +129,9 @@ impl ServerConnection {
         }
         let mut bearer = None;
         if let ServerTarget::Url(url) = &target {
-            (builder, bearer) = authorize(builder, options, url)?;
+            let options = options.clone();
+            let token = interrupt.read(move || options.token()).await?;
+            (builder, bearer) = authorize(builder, token, url)?;
         }
         let connecting = async {
             match &target {
@@ -179,6 +184,7 @@ impl ServerConnection {
         };
         let answered = answered(pending);
         let is_answered = |ask: &IncomingAsk| answered.iter().any(|key| key == ask.key());
+        let mut is_changed = false;
         for ask in pending.asks().into_iter().filter(is_answered) {
             let key = ask.key().to_owned();
             let why = match answerer.preset.take(&ask) {
@@ -186,17 +192,23 @@ impl ServerConnection {
                 Some(Err(error)) => error.to_string(),
                 Some(Ok(answer)) => match pending.answer(&key, answer) {
                     Ok(()) => {
-                        saved.replace(pending)?;
+                        is_changed = true;
                         continue;
                     }
                     Err(error) => error.to_string(),
                 },
             };
+            if is_changed {
+                saved.replace(pending)?;
+            }
             let unanswered = vec![UnansweredAsk { key, why }];
             let error = Error::from(ErrorKind::Unanswered(unanswered.clone()));
             let asks = unanswered_asks(vec![ask], Vec::new(), &unanswered);
             let file = Continuation::File(saved.file());
             return Err(self.unanswered(error.into(), pending, &asks, &file));
+        }
+        if is_changed {
+            saved.replace(pending)?;
         }
         Ok(())
     }
@@ -314,10 +326,10 @@ fn print_asks(asker: &Asker, verb: &str, asks: &[MissingAnswer]) {
 /// Authorizes requests with an access token, or with the login for this URL.
 fn authorize(
     builder: ClientBuilder,
-    options: &ConnectOptions,
+    token: Option<(String, BearerSource)>,
     url: &str,
 ) -> Result<(ClientBuilder, Option<BearerSource>), CommandError> {
-    if let Some((token, source)) = options.token()? {
+    if let Some((token, source)) = token {
         warn_if_unencrypted(url);
         let token = Bearer::new(&token).map_err(|error| {
             CommandError::usage(error.to_string()).hint(format!("check {source}"))

@@ -1,13 +1,17 @@
 //! Signals that interrupt a command, and its deadline.
 
 use super::exit::{Code, CommandError};
+use std::future::pending;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 pub(super) struct Interrupt {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` if SIGHUP is ignored.
+    hangup: Option<Signal>,
     limit: Duration,
     deadline: Instant,
 }
@@ -31,6 +35,10 @@ impl Interrupt {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            hangup: match ignores_hangup() {
+                true => None,
+                false => Some(listen(SignalKind::hangup())?),
+            },
             limit,
             deadline: Instant::now() + limit,
         })
@@ -38,9 +46,16 @@ impl Interrupt {
 
     /// Resolves at the next signal.
     pub(super) async fn signal(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            _ = hangup => {}
         }
     }
 
@@ -53,6 +68,18 @@ impl Interrupt {
         }
     }
 
+    /// Runs a function that reads files on another thread: a pipe may block for ever. The thread that reads is not stopped.
+    pub(super) async fn read<T: Send + 'static>(
+        &mut self,
+        read: impl FnOnce() -> Result<T, CommandError> + Send + 'static,
+    ) -> Result<T, CommandError> {
+        let reading = async {
+            let done = spawn_blocking(read).await;
+            done.unwrap_or_else(|error| Err(CommandError::usage(error.to_string())))
+        };
+        self.unless_stopped(reading).await
+    }
+
     /// Completes the work, unless the command is interrupted or its deadline passes.
     pub(super) async fn unless_stopped<T, E: Into<CommandError>>(
         &mut self,
@@ -63,6 +90,14 @@ impl Interrupt {
             stop = self.wait() => Err(stop.into()),
         }
     }
+}
+
+/// Whether the parent process has set SIGHUP to be ignored, as `nohup` does. Known only on Linux.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 == 1)
 }
 
 impl From<Stop> for CommandError {

@@ -5,6 +5,7 @@ use super::exit::CommandError;
 use super::preset_answers::PresetAnswers;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
+use refrain_app::input_file;
 use refrain_app::telemetry::OTEL_SECRETS;
 use refrain_client::ClientLimits;
 use refrain_wire::{LogLevel, Root};
@@ -25,7 +26,7 @@ pub(crate) fn secrets() -> impl Iterator<Item = &'static str> {
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// The server to connect to, and the format of the output.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(super) struct ConnectOptions {
     /// Start COMMAND as the server, and speak MCP over its standard input and output.
     #[arg(long, requires = "command")]
@@ -104,7 +105,7 @@ impl ConnectOptions {
     pub(super) fn token(&self) -> Result<Option<(String, BearerSource)>, CommandError> {
         let (token, source) = match &self.bearer_file {
             Some(file) => {
-                let token = std::fs::read_to_string(file).map_err(|error| {
+                let token = input_file::read_text(file).map_err(|error| {
                     let file = file.display();
                     CommandError::usage(format!("cannot read --bearer-file {file}: {error}"))
                 })?;
@@ -123,7 +124,7 @@ impl ConnectOptions {
     }
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(super) struct AnswerOptions {
     /// The answer to the ask KEY: the content of a form; `accept`, `decline` or `cancel`; the text of a model's answer; a
     /// list of root URIs; or the whole answer in the protocol's format. May be given several times. If the server repeats

@@ -4,6 +4,7 @@ use super::exit::CommandError;
 use super::sampler::{self, SamplerError};
 use crate::exact_number::check_exact;
 use parking_lot::Mutex;
+use refrain_app::input_file;
 use refrain_client::{AskAnswer, IncomingAsk, InvalidAnswer};
 use refrain_wire::{AskKind, Form, Root, similar_names};
 use serde_json::{Map, Value};
@@ -137,7 +138,7 @@ fn read_file(file: &Path) -> Result<Map<String, Value>, CommandError> {
     let file_name = file.display();
     let invalid =
         |why: String| CommandError::usage(format!("invalid --answers {file_name}: {why}"));
-    let text = std::fs::read_to_string(file).map_err(|error| {
+    let text = input_file::read_text(file).map_err(|error| {
         CommandError::usage(format!("cannot read --answers {file_name}: {error}"))
     })?;
     let answers = serde_json::from_str(&text).map_err(|error| {

@@ -1,6 +1,7 @@
 //! `--sampler`: a shell command that answers sampling requests.
 
 use super::options::secrets;
+use crate::process_group::ProcessGroup;
 use refrain_client::HandlerError;
 use refrain_wire::{SamplingAnswer, SamplingParams};
 use serde_json::{Value, json};
@@ -37,14 +38,14 @@ pub(super) async fn answer(
     for secret in secrets() {
         shell.env_remove(secret);
     }
-    let mut process = shell
+    shell
         .args(["-c", command])
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
+        .stdout(Stdio::piped());
+    let mut process = ProcessGroup::spawn(&mut shell)
         .map_err(|error| format!("cannot start the sampler: {error}"))?;
-    let (Some(mut input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
+    let child = &mut process.child;
+    let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err("the sampler has no standard input and output".into());
     };
     let mut stdout = Vec::new();

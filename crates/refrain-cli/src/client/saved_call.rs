@@ -5,11 +5,11 @@
 
 use super::exit::CommandError;
 use parking_lot::Mutex;
-use refrain_app::secret_file;
+use refrain_app::{input_file, secret_file};
 use refrain_client::PendingCall;
 use serde_json::Value;
 use std::fs::{File, TryLockError};
-use std::io::{ErrorKind, read_to_string};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -60,12 +60,7 @@ impl SavedCall {
         if (opened.dev(), opened.ino()) != (current.dev(), current.ino()) {
             return Err(in_use_error());
         }
-        let size = opened.len();
-        if size > FILE_MAX {
-            let message = format!("{name} is too large for a saved call: {size} bytes");
-            return Err(CommandError::usage(message));
-        }
-        let text = read_to_string(&locked).map_err(unreadable)?;
+        let text = input_file::read_text_limited(&locked, FILE_MAX).map_err(unreadable)?;
         let pending = serde_json::from_str(&text).map_err(|error| {
             let message = match is_unrelated(&text) {
                 true => format!("{name} is not a saved call"),

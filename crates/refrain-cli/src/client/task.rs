@@ -2,6 +2,7 @@
 
 use super::connection::ServerConnection;
 use super::exit::{Code, CommandError, EXIT_CODES};
+use super::interrupt::Interrupt;
 use super::options::{AnswerOptions, ConnectOptions, ServerTarget};
 use super::output::{self, print, print_json};
 use super::sanitize::one_line;
@@ -72,7 +73,9 @@ pub(super) async fn run(options: TaskCommandOptions) -> Result<Code, CommandErro
         TaskCommand::Cancel(target) => show(target, true).await,
         TaskCommand::Watch { target, answers } => {
             let (connect, server, id) = target.read()?;
-            let connection = ServerConnection::for_call(&connect, server, &answers, None, 0);
+            let interrupt = Interrupt::new(connect.deadline())?;
+            let connection =
+                ServerConnection::for_call(interrupt, &connect, server, &answers, None, 0);
             connection.await?.watch(&id).await
         }
     }

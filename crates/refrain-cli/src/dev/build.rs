@@ -1,8 +1,8 @@
 //! One build with cargo, whose messages are printed.
 
-use super::process_group::ProcessGroup;
 use super::sources::read_dep_info;
 use crate::AppError;
+use crate::process_group::ProcessGroup;
 use anstream::{AutoStream, ColorChoice};
 use refrain_app::with_hint;
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! The server process of `refrain dev`: start, wait for its end, stop.
 
-use super::process_group::{ProcessGroup, print_lines};
 use super::warn;
 use crate::AppError;
+use crate::process_group::{ProcessGroup, print_lines};
 use refrain::runtime::SystemSource;
 use refrain::server::KeyRing;
 use rustix::process::Signal;

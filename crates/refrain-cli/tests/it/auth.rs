@@ -3,10 +3,14 @@
 use crate::support::issuer::{
     self, AUDIENCE as RESOURCE, ISSUER, KeyResponse, KeyServer, authority,
 };
-use crate::support::{Call, Client, Files, Instance, Reply, Serve, Signer, config_check};
+use crate::support::{Call, Client, Files, Instance, Reply, Serve, Signer, config_check, until};
 use refrain_testkit::net::http;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::cell::OnceCell;
 use std::path::Path;
+use tokio::net::unix::pipe::{OpenOptions, Sender};
 
 const SECRET: &str = "correct horse battery staple";
 
@@ -359,4 +363,49 @@ async fn token_file_is_reloaded() {
     instance.reload("token file reloaded").await;
     assert_eq!(status("alice-alice-alice").await, 401);
     assert_eq!(status("bob-bob-bob-bob-bob").await, 200);
+}
+
+/// Replaces a file by a pipe.
+fn replace_by_pipe(file: &Path) {
+    std::fs::remove_file(file).expect("the file exists");
+    let mode = Mode::RUSR | Mode::WUSR;
+    mknodat(CWD, file, FileType::Fifo, mode, 0).expect("a pipe");
+}
+
+/// Waits until the pipe is read. The reader blocks as long as the sender is open.
+async fn block_reader(pipe: &Path) -> Sender {
+    let sender = OnceCell::new();
+    until("the pipe is read", || {
+        let opened = OpenOptions::new().open_sender(pipe);
+        opened.is_ok_and(|opened| sender.set(opened).is_ok())
+    })
+    .await;
+    sender.into_inner().expect("an open pipe")
+}
+
+#[tokio::test]
+async fn instance_runs_on_while_reloaded_files_block() {
+    const TOKEN: &str = "alice-alice-alice";
+    let files = Files::new();
+    let callers = files.write("callers.txt", &format!("alice {TOKEN}\n"));
+    let keys = files.keys("fleet.keys");
+    let key_text = std::fs::read_to_string(&keys).expect("a key file");
+    let mut instance = Serve::new().keys(&keys).tokens(&callers).start().await;
+    for file in [&keys, &callers] {
+        replace_by_pipe(file);
+    }
+    instance.signal(Signal::HUP);
+    let _senders = [block_reader(&keys).await, block_reader(&callers).await];
+    assert_eq!(challenge(&instance, Some(TOKEN)).await.0, 200);
+
+    // A later SIGHUP reads the files again.
+    for file in [&keys, &callers] {
+        std::fs::remove_file(file).expect("a pipe");
+    }
+    files.write("fleet.keys", &key_text);
+    files.write("callers.txt", "bob bob-bob-bob-bob-bob\n");
+    instance.reload("token file reloaded").await;
+    instance.log.wait_for("keys reloaded", 1).await;
+    assert_eq!(challenge(&instance, Some(TOKEN)).await.0, 401);
+    instance.stop().await;
 }

@@ -165,6 +165,26 @@ async fn on_pending_reports_every_state_change() {
     assert_eq!(result["content"][0]["text"], "true false");
 }
 
+/// An observer that saves the call writes it once for all of them.
+#[tokio::test]
+async fn answers_that_are_ready_are_reported_together() {
+    let tool = Tool::new("remove_two", remove_two);
+    let url = serve_forever(Server::builder("files", "1").tool(tool)).await;
+    let (sender, mut states) = tokio::sync::mpsc::unbounded_channel();
+    let client = Client::builder()
+        .on_form(|_| async { Ok(AskAnswer::accept(json!({"sure": true}))?) })
+        .on_pending(move |pending| sender.send(pending.unanswered().len()).unwrap())
+        .connect(&url);
+    let client = client.await.unwrap();
+    client.call(CallSpec::tool("remove_two")).await.unwrap();
+    drop(client);
+    let mut open = Vec::new();
+    while let Some(count) = states.recv().await {
+        open.push(count);
+    }
+    assert_eq!(open, [2, 0]);
+}
+
 #[tokio::test]
 async fn failed_resume_keeps_the_original_address() {
     let first = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;

@@ -444,3 +444,49 @@ async fn legacy_server_is_supported() {
     assert!(output.out.contains("grandma 1"), "{output:?}");
     assert!(output.out.contains("2025-11-25"), "{output:?}");
 }
+
+#[tokio::test]
+async fn long_task_id_is_rejected_without_being_quoted() {
+    let id = "z".repeat(15_000_000);
+    let task = json!({"resultType": "task", "taskId": id, "status": "working",
+        "createdAt": "2026-11-19T00:00:00Z", "lastUpdatedAt": "2026-11-19T00:00:00Z", "ttlMs": 60000});
+    let server = FakeServer::start(move |_| Respond::Result(task.clone())).await;
+    let output = run(["call", &server.url(), "tool"]).await;
+    assert_says(&output, 4, &["the task id is longer than 4096 bytes"]);
+    assert!(output.err.len() < 1000, "{} bytes", output.err.len());
+    assert_eq!(server.count("tasks/get"), 0);
+}
+
+#[tokio::test]
+async fn other_task_in_a_result_is_quoted_by_an_excerpt() {
+    let server = FakeServer::start(move |request| {
+        let is_call = request.method() == "tools/call";
+        let (kind, id) = match is_call {
+            true => ("task", "t1".to_owned()),
+            false => ("complete", "z".repeat(1_000_000)),
+        };
+        Respond::Result(
+            json!({"resultType": kind, "taskId": id, "status": "working", "ttlMs": 60000,
+            "createdAt": "2026-11-19T00:00:00Z", "lastUpdatedAt": "2026-11-19T00:00:00Z"}),
+        )
+    })
+    .await;
+    let output = run(["call", &server.url(), "tool"]).await;
+    assert_says(&output, 4, &["the result of tasks/get is about task \"zzz"]);
+    assert!(output.err.len() < 2000, "{} bytes", output.err.len());
+}
+
+#[tokio::test]
+async fn long_cursor_is_rejected_without_being_sent() {
+    let cursor = "c".repeat(65 * 1024);
+    let page = json!({"resultType": "complete", "tools": [], "nextCursor": cursor, "ttlMs": 0,
+        "cacheScope": "private"});
+    let server = FakeServer::start(move |_| Respond::Result(page.clone())).await;
+    let output = run(["tools", &server.url()]).await;
+    assert_says(
+        &output,
+        4,
+        &["the nextCursor of tools/list is longer than 65536 bytes"],
+    );
+    assert_eq!(server.count("tools/list"), 1);
+}

@@ -6,6 +6,7 @@ use crate::support::{
     serve_forever, until, within,
 };
 use refrain::prelude::*;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::TcpListener;
+use tokio::net::unix::pipe::OpenOptions;
 use tokio::process::Child;
 
 /// The path of a file, and the path as text.
@@ -21,6 +24,13 @@ fn file_and_name(files: &Files, name: &str) -> (PathBuf, String) {
     let file = files.path(name);
     let name = file.display().to_string();
     (file, name)
+}
+
+fn pipe(files: &Files, name: &str) -> String {
+    let (file, name) = file_and_name(files, name);
+    let mode = Mode::RUSR | Mode::WUSR;
+    mknodat(CWD, file, FileType::Fifo, mode, 0).expect("a pipe");
+    name
 }
 
 /// A running command.
@@ -674,4 +684,96 @@ async fn started_commands_do_not_inherit_secrets() {
     assert_prints(&output, "secrets:.\n");
     let seen = std::fs::read_to_string(seen).expect("the server was started");
     assert_eq!(seen, "secrets:.\n");
+}
+
+#[tokio::test]
+async fn reading_of_files_ends_at_the_deadline_and_at_the_size_limit() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let (url, pipe) = (instance.url(), pipe(&files, "pipe"));
+    let call = ["call", &url, "analyze_data", "data=1"];
+    let with = |flag, file| [&call[..], &[flag, file]].concat();
+    for args in [
+        vec!["resume", &pipe],
+        with("--answers", &pipe),
+        with("--bearer-file", &pipe),
+    ] {
+        let output = run([&args[..], &["--deadline", "1"]].concat()).await;
+        assert_says(&output, 4, &["the command exceeded its deadline of 1 s"]);
+    }
+    for args in [
+        vec!["resume", "/dev/zero"],
+        with("--answers", "/dev/zero"),
+        with("--bearer-file", "/dev/zero"),
+    ] {
+        assert_says(&run(args).await, 2, &["/dev/zero: larger than "]);
+    }
+
+    // A pipe with an end is a file like others.
+    let written = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, r#"{"analysis": "Flat."}"#)
+    });
+    assert_prints(&run(with("--answers", &pipe)).await, "Flat.\n");
+    written.join().expect("a thread").expect("the pipe is read");
+}
+
+#[tokio::test]
+async fn saved_call_with_too_many_asks_is_rejected() {
+    let files = Files::new();
+    let server = FakeServer::start(|_| Respond::Error(-32603, "not expected")).await;
+    let schema = json!({"type": "object", "properties": {}});
+    let params = json!({"mode": "form", "message": "Well?", "requestedSchema": schema});
+    let ask = json!({"method": "elicitation/create", "params": params});
+    let asks: serde_json::Map<_, _> = (0..101).map(|n| (format!("k{n}"), ask.clone())).collect();
+    let saved = json!({"format": 1, "address": server.url(), "call": {"method": "tools/call", "target": "t"},
+        "callId": "1", "round": 1, "asks": asks});
+    let file = files.write("call.json", &saved.to_string());
+    let output = run(["resume", &file.display().to_string()]).await;
+    assert_says(&output, 4, &["101 asks"]);
+    assert_eq!(server.count("tools/call"), 0);
+}
+
+#[tokio::test]
+async fn children_of_the_sampler_end_with_the_call() {
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let stops = [
+        None,
+        Some(Signal::INT),
+        Some(Signal::TERM),
+        Some(Signal::HUP),
+    ];
+    for (index, stop) in stops.into_iter().enumerate() {
+        let pipe = pipe(&files, &format!("pipe-{index}"));
+        let reading = OpenOptions::new().open_receiver(&pipe).expect("a pipe");
+        let mut reading = BufReader::new(reading);
+        // The pipe is open until the last child has ended.
+        let sampler = format!("(echo started; sleep 100) >'{pipe}' & wait");
+        let mut call = vec![
+            "call",
+            &url,
+            "analyze_data",
+            "data=1",
+            "--sampler",
+            &sampler,
+        ];
+        if stop.is_none() {
+            call.extend(["--deadline", "2"]);
+        }
+        let running = Running::start(&call);
+        let mut text = String::new();
+        let started = within("the sampler starts", reading.read_line(&mut text)).await;
+        started.expect("the pipe is readable");
+        assert_eq!(text, "started\n");
+        if let Some(signal) = stop {
+            running.signal(signal);
+        }
+        let output = running.ended().await;
+        let code = if stop.is_some() { 130 } else { 4 };
+        assert_says(&output, code, &[]);
+        let ended = within("the children end", reading.read_to_string(&mut text)).await;
+        ended.expect("the pipe is readable");
+    }
 }

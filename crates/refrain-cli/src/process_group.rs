@@ -1,6 +1,6 @@
-//! A process in its own process group, so that Ctrl-C at the terminal reaches only `refrain dev`. Dropping it kills the group.
+//! A process in its own process group, so that Ctrl-C at the terminal reaches only `refrain`. Dropping it kills the group.
 
-use super::print_line;
+use crate::client::print_line;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -8,27 +8,35 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-pub(super) struct ProcessGroup {
-    pub(super) child: Child,
+pub(crate) struct ProcessGroup {
+    pub(crate) child: Child,
     id: Option<Pid>,
     stderr: Option<JoinHandle<()>>,
 }
 
 impl ProcessGroup {
+    pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
+        let child = command.process_group(0).spawn()?;
+        let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        Ok(Self {
+            child,
+            id,
+            stderr: None,
+        })
+    }
+
     /// Starts a command without input. The lines of its standard error are printed.
-    pub(super) fn start(command: &mut Command) -> io::Result<Self> {
+    pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
         command
-            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut child = command.spawn()?;
-        let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        let stderr = child.stderr.take().map(print_lines);
-        Ok(Self { child, id, stderr })
+        let mut group = Self::spawn(command)?;
+        group.stderr = group.child.stderr.take().map(print_lines);
+        Ok(group)
     }
 
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         if let Some(id) = self.id {
             // The group may have ended.
             let _ = kill_process_group(id, signal);
@@ -36,7 +44,7 @@ impl ProcessGroup {
     }
 
     /// Waits for the end of the process and of its standard error.
-    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
+    pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await?;
         // The children of the process, if any.
         self.signal(Signal::KILL);
@@ -56,7 +64,7 @@ impl Drop for ProcessGroup {
 }
 
 /// Prints the lines of a pipe until it ends.
-pub(super) fn print_lines(pipe: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<()> {
+pub(crate) fn print_lines(pipe: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
