@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use refrain::client::wire::client::AsSent;
 use refrain::client::wire::limited_event;
 use refrain::client::wire::{
-    CallKind, Completion, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo,
+    CallKind, Completion, Excerpt, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo,
 };
 use refrain::client::{Client, Error, ErrorKind};
 use refrain::prelude::*;
@@ -45,12 +45,12 @@ fn or_empty<T>(
             kind: ErrorKind::Rpc(failure),
             ..
         }) => {
-            let error = failure.message;
+            let error = Excerpt(failure.message);
             limited_event!(
                 WARN,
                 backend = backend.name,
                 list,
-                error,
+                ?error,
                 "backend could not list its entries"
             );
             Ok(Vec::new())
@@ -145,8 +145,8 @@ impl BackendLists {
             let tool = match tool(backend, info, availability) {
                 Ok(tool) => tool,
                 Err(error) => {
-                    let (backend, tool) = (&spec.name, &info.name);
-                    limited_event!(WARN, backend, tool, %error, "tool is not offered");
+                    let (backend, tool) = (&spec.name, Excerpt(&info.name));
+                    limited_event!(WARN, backend, ?tool, %error, "tool is not offered");
                     continue;
                 }
             };

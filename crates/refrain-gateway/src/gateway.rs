@@ -8,7 +8,7 @@ use crate::pool::ConnectionLimits;
 use crate::service::{self, Service, ServiceError};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use refrain::client::wire::limited_event;
+use refrain::client::wire::{Excerpt, limited_event};
 use refrain::server::{BuildError, Changes, Server, ServerBuilder};
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -238,7 +238,8 @@ impl Gateway {
         availability: Availability,
     ) {
         if let Err(error) = self.try_register(backend, server, listing, availability) {
-            tracing::error!(backend = backend.spec.name, %error, "failed to register backend");
+            let (backend, error) = (&backend.spec.name, Excerpt(error));
+            limited_event!(ERROR, backend, %error, "failed to register backend");
         }
     }
 
@@ -305,7 +306,8 @@ impl Gateway {
                 let changed = server.change(entry.names.remove(Changes::new()));
                 offered.remove(&backend.spec.name);
                 if let Err(error) = changed {
-                    tracing::error!(backend = backend.spec.name, %error, "failed to hide backend");
+                    let (backend, error) = (&backend.spec.name, Excerpt(error));
+                    limited_event!(ERROR, backend, %error, "failed to hide backend");
                 }
             }
         }

@@ -166,8 +166,12 @@ impl Pool {
         if self.connector.is_shared() == Some(true) {
             return Some(Acquisition::Share);
         }
+        let exited = self.state.lock().take_exited();
+        for (client, permit) in exited {
+            // Other processes of its group may still run.
+            self.limits.close(client, Some(permit));
+        }
         let mut state = self.state.lock();
-        let exited = state.take_exited();
         let fits = |idle: &ExclusiveConnection| idle.key == *key && idle.permit.assign(account);
         if let Some(index) = state.idle.iter().rposition(fits) {
             let connection = state.idle.remove(index);
@@ -197,8 +201,6 @@ impl Pool {
         // Added before the lock is released, so that a concurrent call of the same owner waits.
         state.busy.push(key.owner.clone());
         drop(state);
-        // Frees the permits of the exited connections.
-        drop(exited);
         let permit = self.acquire_permit(account);
         if permit.is_none() {
             self.state.lock().free(&key.owner);

@@ -12,20 +12,21 @@ use crate::gateway::Gateway;
 use crate::pool::ConnectionPermit;
 use crate::support::AskSupport;
 use futures_util::FutureExt;
-use refrain::client::wire::Filter;
-use refrain::client::wire::limited_event;
+use refrain::client::wire::{Excerpt, Filter, limited_event};
 use refrain::client::{ChangeStream, Client, Error, ServerChange};
 use refrain::server::Server;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// The interval at which a backend that announces no changes is checked, and a backend that is down is started.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// The interval between pings of an HTTP server that announces no changes, and the timeout of a ping.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// The minimum time between two reads of the lists of a backend that announces changes.
+const MIN_LIST_INTERVAL: Duration = Duration::from_secs(1);
 /// The minimum time between two subscriptions to resources.
 const MIN_SUBSCRIBE_INTERVAL: Duration = Duration::from_millis(250);
 /// The maximum number of resources in one subscription.
@@ -244,11 +245,12 @@ async fn watch_changes(
         ended = watch_process(client) => ended,
     };
     if let Err(error) = ended {
-        limited_event!(WARN, backend = backend.spec.name, %error, "lost the connection that watches a backend");
+        let (backend, error) = (&backend.spec.name, Excerpt(error));
+        limited_event!(WARN, backend, %error, "lost the connection that watches a backend");
     }
 }
 
-/// Registers the entries of a backend again whenever it announces a change of its lists.
+/// Registers the entries of a backend again when it has announced changes of its lists.
 async fn watch_lists(
     gateway: &Gateway,
     backend: &Arc<Backend>,
@@ -259,9 +261,18 @@ async fn watch_lists(
     let Some(mut changes) = changes else {
         return pending().await;
     };
-    while changes.next().await?.is_some() {
+    let mut has_changed = false;
+    while has_changed || changes.next().await?.is_some() {
         let listing = BackendLists::read(&backend.spec, client).await?;
         gateway.register(backend, server, listing, Availability::Up);
+        has_changed = false;
+        let next_read = Instant::now() + MIN_LIST_INTERVAL;
+        while let Ok(change) = timeout_at(next_read, changes.next()).await {
+            if change?.is_none() {
+                return Ok(());
+            }
+            has_changed = true;
+        }
     }
     Ok(())
 }
@@ -284,7 +295,8 @@ async fn watch_resources(
         uris.truncate(MAX_SUBSCRIBED_RESOURCES);
         // The previous subscription ends only when the next one has begun.
         let next = subscribe(client, uris).await.unwrap_or_else(|error| {
-            limited_event!(WARN, backend = backend.spec.name, %error, "failed to subscribe to resources");
+            let (backend, error) = (&backend.spec.name, Excerpt(error));
+            limited_event!(WARN, backend, %error, "failed to subscribe to resources");
             None
         });
         let previous = std::mem::replace(&mut updates, next);

@@ -11,11 +11,14 @@ start. Further arguments:
   --read-only   declare `ask` as read-only
   --changing    ask for another field each time that `ask` runs
   --two-starts  start twice; a further process never finishes its start
+  --stubborn    write `pid` and the id to the file, ignore SIGTERM, and do not exit
+  --restless    announce changes of the tools without a pause; write `announced` and `listed` to the file
   --odd-lists   offer an invalid resource, and answer requests for the templates and pings with an error
 """
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -177,6 +180,8 @@ def receive(message: dict) -> None:
     elif method == "notifications/cancelled":
         note("cancelled")
     elif method == "tools/list":
+        if "--restless" in FLAGS:
+            note("listed")
         write({"id": id, "result": {"tools": list_tools()}})
     elif method == "tools/call":
         threading.Thread(target=call, args=(id, message["params"]), daemon=True).start()
@@ -212,6 +217,13 @@ def watch() -> None:
             write({"method": "notifications/tools/list_changed"})
 
 
+def announce() -> None:
+    while True:
+        time.sleep(0.01)
+        note("announced")
+        write({"method": "notifications/tools/list_changed"})
+
+
 if "--broken" in FLAGS or os.path.exists(LEDGER + ".broken"):
     sys.exit("the backend is broken")
 note("started")
@@ -220,5 +232,12 @@ if "--two-starts" in FLAGS:
         if ledger.readlines().count("started\n") > 2:
             time.sleep(3600)
 threading.Thread(target=watch, daemon=True).start()
+if "--restless" in FLAGS:
+    threading.Thread(target=announce, daemon=True).start()
+if "--stubborn" in FLAGS:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    note(f"pid {os.getpid()}")
 for line in sys.stdin:
     receive(json.loads(line))
+while "--stubborn" in FLAGS:
+    time.sleep(1)

@@ -59,10 +59,16 @@ impl PoolState {
     }
 
     /// Removes the free connections whose process has exited.
-    pub(super) fn take_exited(&mut self) -> Vec<ExclusiveConnection> {
-        self.spare.retain(|spare| !spare.client.has_exited());
-        let has_exited = |idle: &mut ExclusiveConnection| idle.client.has_exited();
-        self.idle.extract_if(.., has_exited).collect()
+    pub(super) fn take_exited(&mut self) -> Vec<(Client, ConnectionPermit)> {
+        let spare = self
+            .spare
+            .extract_if(.., |spare| spare.client.has_exited())
+            .map(|spare| (spare.client, spare.permit));
+        let idle = self
+            .idle
+            .extract_if(.., |idle| idle.client.has_exited())
+            .map(|idle| (idle.client, idle.permit));
+        spare.chain(idle).collect()
     }
 
     /// The connections that may be closed: since when they are idle, and whether they count for this account.

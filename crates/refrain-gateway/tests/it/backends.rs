@@ -9,6 +9,7 @@ use refrain_gateway::{
     Unavailable,
 };
 use refrain_testkit::net::instance::start;
+use refrain_testkit::net::until;
 use refrain_testkit::net::wait::{success, within};
 use serde_json::json;
 use std::time::Duration;
@@ -287,4 +288,15 @@ fn invalid_settings_are_reported_together() {
 fn printed_settings_are_the_defaults() {
     let printed: GatewayConfig = toml::from_str(SETTINGS).expect("valid TOML");
     assert_eq!(printed, GatewayConfig::default());
+}
+
+#[tokio::test]
+async fn frequent_changes_of_lists_are_read_together() {
+    let ledger = Ledger::new();
+    let backend = backend_with(&ledger, &["--restless"]);
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    until("the changes", || ledger.count("announced") >= 400).await;
+    let (announced, listed) = (ledger.count("announced"), ledger.count("listed"));
+    assert!(listed * 10 < announced, "{listed} of {announced}");
+    running.stop().await;
 }

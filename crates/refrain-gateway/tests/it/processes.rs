@@ -14,6 +14,7 @@ use refrain_testkit::net::wait::success;
 use refrain_testkit::net::{Request, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
@@ -641,4 +642,36 @@ async fn metrics_count_calls_and_asks_of_a_backend() {
         r#"refrain_gateway_asks_total{backend="tested",kind="form"} 1"#
     ));
     running.stop().await;
+}
+
+#[tokio::test]
+async fn stubborn_processes_behind_a_wrapper_are_killed() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        command: vec![
+            "sh".to_owned(),
+            "-c".to_owned(),
+            format!("{}; true", command(&ledger, &["--stubborn"]).join(" ")),
+        ],
+        calls_per_process: 1,
+        prewarm: 0,
+        ..BackendTable::default()
+    };
+    let running = Running::start(&GatewayConfig::single("tested", backend)).await;
+    let client = running.client().await;
+    let mut served = vec![process(&client).await.0];
+    served.push(process(&client).await.0);
+    let is_running = |pid: u64| Path::new("/proc").join(pid.to_string()).exists();
+    until("the end of replaced processes", || {
+        !served.iter().any(|pid| is_running(*pid))
+    })
+    .await;
+    served.push(process(&client).await.0);
+    running.stop().await;
+    let lines = ledger.lines();
+    let pids = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("pid ")?.parse().ok());
+    let left: Vec<u64> = pids.filter(|pid| is_running(*pid)).collect();
+    assert!(left.is_empty(), "{left:?}, served by {served:?}");
 }

@@ -26,10 +26,15 @@ impl Ledger {
         self.0.path().join("ledger")
     }
 
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.path()).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
     /// How often the backends ran a tool that leaves this line.
     pub(crate) fn count(&self, line: &str) -> usize {
-        let text = std::fs::read_to_string(self.path()).unwrap_or_default();
-        text.lines().filter(|written| *written == line).count()
+        let lines = self.lines();
+        lines.iter().filter(|written| *written == line).count()
     }
 }
 

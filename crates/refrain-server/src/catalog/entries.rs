@@ -9,9 +9,10 @@ use crate::builder::BuildError;
 use crate::handler::StateMap;
 use crate::metrics::Metrics;
 use jsonschema::Validator;
+use refrain_core::limited_event;
 use refrain_wire::{
-    Cache, CallKind, Empty, ListCapability, ListEntry, ListResult, ParamHeaders, Reply, RpcError,
-    ServerCapabilities,
+    Cache, CallKind, Empty, Excerpt, ListCapability, ListEntry, ListResult, ParamHeaders, Reply,
+    RpcError, ServerCapabilities,
 };
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -118,7 +119,7 @@ impl Entries {
             match added {
                 Ok(listing) => changed.add(listing),
                 Err(error) if *on_invalid == OnInvalid::Skip => {
-                    tracing::warn!(%error, "invalid entry skipped");
+                    limited_event!(WARN, error = %Excerpt(&error), "invalid entry skipped");
                 }
                 Err(error) => return Err(error),
             }
@@ -322,8 +323,9 @@ fn check_tool_name(name: &str) -> Result<(), BuildError> {
         return Err(BuildError::EmptyName);
     }
     if name.len() > 128 || !name.chars().all(is_usual) {
-        tracing::warn!(
-            tool = name,
+        limited_event!(
+            WARN,
+            tool = ?Excerpt(name),
             "some clients reject this tool name: use up to 128 characters from A-Z a-z 0-9 _ - ."
         );
     }
