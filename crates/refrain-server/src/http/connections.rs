@@ -222,15 +222,12 @@ fn port_limits(
     (total, each.try_into().unwrap_or(usize::MAX))
 }
 
-/// The process's limit of open files. `None`: unlimited or unknown.
-#[cfg(unix)]
+/// The process's limit of open files. `None`: unlimited, or unknown because the system is not Linux.
 fn file_limit() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
-}
-
-#[cfg(not(unix))]
-fn file_limit() -> Option<u64> {
-    None
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let mut lines = limits.lines();
+    let soft_and_hard = lines.find_map(|line| line.strip_prefix("Max open files"))?;
+    soft_and_hard.split_whitespace().next()?.parse().ok()
 }
 
 /// The data that all requests of a connection share.
