@@ -3,7 +3,7 @@
 use super::{assert_prints, assert_says, json, saved_call};
 use crate::support::{
     FakeServer, Files, Ledger, Output, Respond, Serve, ended, program, run, run_command,
-    serve_forever, until, within,
+    serve_forever, until, within, without_settings,
 };
 use refrain::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::net::unix::pipe::OpenOptions;
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 
 /// The path of a file, and the path as text.
 fn file_and_name(files: &Files, name: &str) -> (PathBuf, String) {
@@ -38,8 +38,10 @@ struct Running(Child);
 
 impl Running {
     fn start(args: &[&str]) -> Self {
-        let mut command = program();
+        // The tests may run under `nohup`, whose processes ignore SIGHUP.
+        let mut command = without_settings(Command::new("env"));
         command
+            .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_refrain")])
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -587,7 +589,7 @@ async fn failed_write_leaves_no_partial_file() {
     let instance = Serve::new().start().await;
     let file = files.path("call.json");
     let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" call \"$1\" echo --save \"$2\"";
-    let mut command = tokio::process::Command::new("sh");
+    let mut command = Command::new("sh");
     command.args(["-c", script, env!("CARGO_BIN_EXE_refrain")]);
     command.args([&instance.url(), &file.display().to_string()]);
     let output = run_command(command).await;
@@ -652,7 +654,7 @@ async fn printed_resume_command_sends_the_access_token() {
         let resume = lines.find_map(|line| line.strip_prefix("  refrain "));
         let resume = resume.expect("a command");
 
-        let mut command = tokio::process::Command::new("sh");
+        let mut command = Command::new("sh");
         let script = format!("exec \"$0\" {resume}");
         command.args(["-c", &script, env!("CARGO_BIN_EXE_refrain")]);
         command
