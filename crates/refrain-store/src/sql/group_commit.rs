@@ -354,7 +354,8 @@ mod tests {
     use sqlx::{Executor, Sqlite};
     use std::future::poll_fn;
     use std::task::Poll;
-    use tokio::task::{unconstrained, yield_now};
+    use tokio::task::{spawn_blocking, unconstrained, yield_now};
+    use tokio::time::advance;
 
     /// The writes of these sizes by transaction, all queued before the first one: "s" for a small write, "L" for a large one.
     async fn transactions(sizes: impl IntoIterator<Item = usize>) -> Vec<String> {
@@ -469,9 +470,13 @@ mod tests {
             .await
             .expect("no error");
         other.execute("BEGIN IMMEDIATE").await.expect("it locks");
+        // While a blocking task runs, the clock does not advance by itself.
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        spawn_blocking(move || ended.recv());
         let release = async {
-            sleep(Duration::from_secs(1)).await;
+            advance(Duration::from_secs(1)).await;
             other.execute("COMMIT").await.expect("it unlocks");
+            drop(end);
         };
         let (pause, ()) = tokio::join!(pause_after_large(&mut connection, true), release);
         assert_eq!(pause, Some(Duration::ZERO));
