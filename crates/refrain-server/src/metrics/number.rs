@@ -9,7 +9,7 @@ pub(super) use disabled::{Counter, Gauge, Histogram};
 #[cfg(not(feature = "metrics"))]
 mod disabled {
     #[derive(Debug, Default)]
-    pub(in super::super) struct Counter;
+    pub(in super::super) struct Counter {}
 
     impl Counter {
         pub(in super::super) fn inc(&self) {}
@@ -17,7 +17,7 @@ mod disabled {
     }
 
     #[derive(Debug, Default)]
-    pub(in super::super) struct Gauge;
+    pub(in super::super) struct Gauge {}
 
     impl Gauge {
         pub(in super::super) fn inc(&self) {}
