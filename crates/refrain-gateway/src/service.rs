@@ -132,7 +132,7 @@ impl Service {
     }
 }
 
-/// The lists whose changes a server announces; `None` if there are none.
+/// The lists whose changes a server announces; `None` if it announces no changes.
 fn change_filter(client: &Client) -> Option<Filter> {
     let has = |capability: &str| {
         let declared = client.server().capabilities.get(capability);
