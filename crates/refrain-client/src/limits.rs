@@ -37,6 +37,8 @@ pub struct ClientLimits {
     /// The number of JSON values in the asks of one round, or in all asks of a call of a legacy session (50,000). An ask
     /// that waits for its answer needs more memory than its values, because its form is kept too.
     pub ask_values: usize,
+    /// The size of the asks of one round, or of one ask of a legacy session, in bytes (4 MiB).
+    pub ask_bytes: usize,
     /// The number of pages of a list (1000).
     pub pages: usize,
     /// The number of entries in all pages of a list (10,000).
@@ -58,6 +60,7 @@ impl Default for ClientLimits {
             state: 4 * MIB,
             asks: 100,
             ask_values: 50_000,
+            ask_bytes: 4 * MIB,
             pages: 1000,
             entries: 10_000,
         }
@@ -71,16 +74,29 @@ impl ClientLimits {
 
     /// Checks the number of JSON values in the asks of one round, or in all asks of a legacy call.
     pub(crate) fn check_ask_values(&self, values: usize) -> Result<(), ErrorKind> {
-        let limit = self.ask_values;
-        match values > limit {
-            true => Err(ErrorKind::too_large(
-                "round of asks",
-                limit,
-                "JSON values",
-                "ClientLimits::ask_values",
-            )),
-            false => Ok(()),
-        }
+        check_asks(
+            values,
+            self.ask_values,
+            "JSON values",
+            "ClientLimits::ask_values",
+        )
+    }
+
+    /// Checks the size of the asks of one round, or of one ask of a legacy session.
+    pub(crate) fn check_ask_bytes(&self, bytes: usize) -> Result<(), ErrorKind> {
+        check_asks(bytes, self.ask_bytes, "bytes", "ClientLimits::ask_bytes")
+    }
+}
+
+fn check_asks(
+    size: usize,
+    limit: usize,
+    unit: &'static str,
+    setting: &'static str,
+) -> Result<(), ErrorKind> {
+    match size > limit {
+        true => Err(ErrorKind::too_large("round of asks", limit, unit, setting)),
+        false => Ok(()),
     }
 }
 
@@ -89,6 +105,19 @@ pub(crate) fn count_values(value: &Value) -> usize {
     1 + match value {
         Value::Array(values) => values.iter().map(count_values).sum(),
         Value::Object(members) => members.values().map(|value| 1 + count_values(value)).sum(),
+        _ => 0,
+    }
+}
+
+/// The size of a JSON value in bytes, without punctuation and numbers.
+pub(crate) fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(text_bytes).sum(),
+        Value::Object(members) => {
+            let bytes = |(key, value): (&String, &Value)| key.len() + text_bytes(value);
+            members.iter().map(bytes).sum()
+        }
         _ => 0,
     }
 }

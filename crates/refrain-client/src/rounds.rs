@@ -9,7 +9,7 @@ use crate::client::{Client, ClientInner};
 use crate::error::{Error, ErrorKind, UnansweredAsk};
 use crate::handlers::AnswerFailure;
 use crate::large_message;
-use crate::limits::count_values;
+use crate::limits::{count_values, text_bytes};
 use crate::pending::{CallOrigin, PendingCall};
 use crate::protocol::RequestPlan;
 use crate::random;
@@ -383,7 +383,7 @@ impl ClientInner {
         }
     }
 
-    /// Checks the number of asks and of their values, and the length of their keys.
+    /// Checks the number and the size of asks, and the length of their keys.
     pub(crate) fn check_asks(&self, asks: &Map<String, Value>) -> Result<(), ErrorKind> {
         if asks.keys().any(|key| key.len() > ID_MAX) {
             let why = format!("the key of an ask is longer than {ID_MAX} bytes");
@@ -394,6 +394,7 @@ impl ClientInner {
         if count > limit {
             return Err(ErrorKind::TooManyAsks { asks: count, limit });
         }
+        limits.check_ask_bytes(asks.values().map(text_bytes).sum())?;
         limits.check_ask_values(asks.values().map(count_values).sum())
     }
 

@@ -4,6 +4,9 @@
 
 use refrain_wire::legacy::Revision;
 
+/// The method of a request that was rejected before its message was read.
+pub(crate) const NO_METHOD: &str = "";
+
 /// Records a message sent in response to a request of this method.
 #[cfg(not(feature = "record"))]
 #[inline]

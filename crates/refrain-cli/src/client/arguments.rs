@@ -118,7 +118,7 @@ fn parse_pairs(words: &[String]) -> Result<Vec<(String, Argument)>, CommandError
             return Err(CommandError::usage(format!(
                 "invalid argument {word:?}: expected NAME=VALUE"
             ))
-            .hint("one JSON object with all arguments is also accepted"));
+            .hint("a JSON object must be the only argument, and contain all of them"));
         };
         if pairs.iter().any(|(earlier, _)| earlier == name) {
             let message = format!("argument {name:?} is given twice");

@@ -126,7 +126,7 @@ fn parse_answer(text: &str) -> Result<(String, Value), CommandError> {
         let message =
             format!("invalid --answer for {key:?}: {value:?} is neither JSON nor one of {words}");
         CommandError::usage(message).hint(format!(
-            "{key:?} must be the key of an ask, not a field; a form takes an object, as in --answer '{key}={{\"FIELD\": \"VALUE\"}}'"
+            "a form takes an object, as in --answer '{key}={{\"FIELD\": \"VALUE\"}}'; {key:?} is read as the key of the ask, not as a field"
         ))
     })?;
     check_exact(value)

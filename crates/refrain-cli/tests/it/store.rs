@@ -58,6 +58,7 @@ async fn shared_keys_with_the_default_store_cause_a_warning() {
         (here(), 0),
         (here().keys(&keys).store(&files.path("fleet.db")), 0),
         (here().keys(&keys).config(&config), 0),
+        // The store is in `$REFRAIN_STORE`.
         (Serve::new().keys(&keys), 0),
     ] {
         let instance = serve.start().await;
@@ -149,9 +150,15 @@ fn store_password_in_a_file_is_not_printed() {
         let output = config_check(&bad, &[]);
         assert_eq!(output.code, 1, "{output:?}");
         assert!(output.err.contains("bad.toml:1:"), "{output:?}");
+        // The mask in a quoted line is as long as the password, so that the marker below the line fits.
         assert!(output.err.contains("postgres://me:****@db"), "{output:?}");
         assert!(!output.err.contains("hush"), "{output:?}");
     }
+}
+
+#[test]
+fn invalid_task_settings_are_all_reported() {
+    let files = Files::new();
     let bad = files.write(
         "bad.toml",
         "[tasks]\nseal = 1\nlease_ms = 0\nattempts = 0\n",
@@ -186,7 +193,10 @@ async fn sealed_tasks_need_keys_and_survive_a_restart() {
         let all: Vec<u8> = all.flatten().collect();
         all.windows(name.len()).any(|part| part == name.as_bytes())
     };
-    assert!(stored("echo_task"), "the tool name is stored as plain text");
+    assert!(
+        stored("echo_task"),
+        "the tool name is not stored as plain text"
+    );
     assert!(
         !stored("Please provide the input"),
         "an ask is stored as plain text"

@@ -54,6 +54,8 @@ impl CallAsks<'_> {
             let asks = limit + 1;
             return Err(LinkError::Final(ErrorKind::TooManyAsks { asks, limit }));
         }
+        let bytes = params.map_or(0, |params| params.get().len());
+        limits.check_ask_bytes(bytes).map_err(LinkError::Final)?;
         let (handle, registration) = AbortHandle::new_pair();
         self.handles.insert(id.to_string(), handle);
         let mut request = json!({"method": method});

@@ -3,6 +3,7 @@
 use crate::support::{Events, FakeServer, Respond, connect, task_server, within};
 use refrain_client::{Client, ClientBuilder, ClientLimits, Error, ErrorKind};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -255,6 +256,43 @@ async fn asks_with_too_many_values_are_rejected() {
     assert_limit(&call(&server).await, expected);
     let server = asking_task_server(|_| large_forms()).await;
     assert_limit(&call(&server).await, expected);
+}
+
+#[tokio::test]
+async fn asks_with_too_many_bytes_are_rejected() {
+    // Each is within the limit, and together they are not.
+    let large_asks = || -> Value {
+        let params =
+            json!({"mode": "url", "message": "m".repeat(3 << 20), "url": "https://a.example"});
+        let ask = json!({"method": "elicitation/create", "params": params});
+        json!({"a": ask, "b": ask})
+    };
+    let expected =
+        "a round of asks with more than 4194304 bytes, the limit set by `ClientLimits::ask_bytes`";
+    let server = FakeServer::start(move |_| Respond::asks(large_asks(), None)).await;
+    assert_limit(&call(&server).await, expected);
+    let server = asking_task_server(move |_| large_asks()).await;
+    assert_limit(&call(&server).await, expected);
+}
+
+#[tokio::test]
+async fn long_status_message_of_a_task_is_cut() {
+    const MAX: usize = 64 * 1024;
+    let server = task_server(|_| {
+        json!({"resultType": "complete", "taskId": "t1", "status": "completed",
+            "statusMessage": format!("a{}", "é".repeat(MAX)), "result": {"content": []}})
+    })
+    .await;
+    let longest = Arc::new(AtomicUsize::new(0));
+    let seen = longest.clone();
+    let builder = Client::builder().on_task(move |task| {
+        let message = task.message.as_deref().expect("a status message");
+        seen.fetch_max(message.len(), Ordering::Relaxed);
+    });
+    let client = builder.connect(&server.url).await.expect("a connection");
+    client.call_tool("t", json!({})).await.expect("a result");
+    // The last character would end after the limit.
+    assert_eq!(longest.load(Ordering::Relaxed), MAX - 1);
 }
 
 #[tokio::test]

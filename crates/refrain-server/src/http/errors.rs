@@ -52,7 +52,7 @@ impl HttpService {
     ) -> Response<Body> {
         let mut out = Vec::with_capacity(256);
         write_error(&mut out, id.as_ref().map(Id::as_json), error);
-        wire_recorder::record("", &out);
+        wire_recorder::record(wire_recorder::NO_METHOD, &out);
         let mut response = json(out.into());
         *response.status_mut() = status;
         response
@@ -66,11 +66,11 @@ impl HttpService {
         response
     }
 
-    /// The 503 that replaces a reply: the caller has too many unread replies.
+    /// The 503 that replaces a reply: the caller has too many bytes of unread replies.
     pub(super) fn dropped_reply(&self, request: &[u8], reached: LimitReached) -> Response<Body> {
         let metrics = &self.server.0.services.metrics;
         metrics.request_refused(Refusal::Busy);
-        let reason = format!("the reply was dropped, but the call's effects remain: {reached}");
+        let reason = format!("{reached}. The reply was dropped; the effects of the call remain");
         self.busy(find_request_id(request), &RpcError::internal(reason))
     }
 

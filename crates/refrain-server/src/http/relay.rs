@@ -158,7 +158,7 @@ impl HttpService {
                 }
                 let mut out = Vec::with_capacity(256);
                 legacy::write_error(&mut out, Some(&id), &lost_call());
-                wire_recorder::record("", &out);
+                wire_recorder::record(wire_recorder::NO_METHOD, &out);
                 Some(out)
             })
         })

@@ -56,7 +56,7 @@ pub struct Webhook {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WebhookError {
-    /// The name is empty, too long, or has other characters.
+    /// The name is empty, longer than 64 bytes, or has characters other than ASCII letters, digits, `-` and `_`.
     #[error("invalid name: expected 1 to {MAX_NAME} characters: ASCII letters, digits, `-` or `_`")]
     Name,
     /// The URL is invalid.
@@ -175,7 +175,7 @@ impl fmt::Debug for Webhook {
 pub(super) enum DeliveryError {
     #[error("request failed: {0}")]
     Http(#[from] HttpError),
-    #[error("unexpected status {0}: expected 2xx without a redirect")]
+    #[error("unexpected status {0}: expected 2xx; redirects are not followed")]
     Status(StatusCode),
     #[error("no response in time")]
     Timeout,

@@ -219,7 +219,7 @@ async fn unknown_path_is_not_found() {
 }
 
 #[tokio::test]
-async fn notification_is_accepted_with_an_empty_body() {
+async fn notification_gets_202_without_a_body() {
     let instance = start(builder()).await;
     for body in [
         r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
@@ -236,7 +236,7 @@ async fn notification_is_accepted_with_an_empty_body() {
 }
 
 #[tokio::test]
-async fn unknown_hosts_and_origins_are_rejected_by_name() {
+async fn error_for_an_unknown_host_or_origin_quotes_it() {
     let instance = start(builder()).await;
     for host in [
         "evil.example",

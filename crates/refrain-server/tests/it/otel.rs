@@ -57,7 +57,7 @@ async fn two_rounds(first: Option<&str>, second: Option<&str>) -> String {
     text.unwrap_or_else(|| panic!("{reply}")).to_owned()
 }
 
-/// The spans of rounds and of the handler, in the order they ended.
+/// The spans of the rounds, and those of the step `charge`, in the order they ended.
 fn spans(exporter: &InMemorySpanExporter) -> (Vec<SpanData>, Vec<SpanData>) {
     let all = exporter.get_finished_spans().expect("the exporter is open");
     let all = all.into_iter().filter(|span| span.name != "ask login");
@@ -114,7 +114,7 @@ async fn two_rounds_share_a_trace_under_the_client_spans() {
     };
     assert_eq!(links(0), []);
     assert_eq!(links(1), [rounds[0].span_context.span_id()]);
-    // The second round's span is the parent of the handler's span and of downstream calls.
+    // The second round's span is the parent of the step's span, and of the traceparent that the handler passes on.
     assert_eq!(charges.len(), 1);
     let second = rounds[1].span_context.span_id();
     assert_eq!(charges[0].parent_span_id, second);
@@ -138,7 +138,7 @@ async fn two_rounds_without_client_trace_share_a_trace() {
     assert_eq!((traces[0], traces[2]), (traces[1], traces[3]));
     assert_ne!(traces[0], traces[2]);
     assert_eq!(charges[0].span_context.trace_id(), traces[0]);
-    // The first round starts the trace, so that the sampler decides.
+    // The first round has no parent, so the sampler decides whether the trace is recorded.
     assert_eq!(rounds[0].parent_span_id, SpanId::INVALID);
     assert_eq!(rounds[1].parent_span_id, rounds[0].span_context.span_id());
 }

@@ -53,7 +53,7 @@ pub enum Fault {
     Delay,
     /// The response is held back until the client closes its connection.
     Hold,
-    /// The request reaches the server once more in [`FaultProxy::send_late`].
+    /// The request reaches the server once more in [`FaultProxy::repeat_late_requests`].
     Late,
     /// Both connections are closed when the server has sent nothing for this long.
     CutSilence(Duration),
@@ -112,7 +112,7 @@ struct State {
     forwarded: BTreeMap<String, usize>,
     /// The number of requests sent, which selects the next server.
     sent: usize,
-    /// Requests for [`FaultProxy::send_late`].
+    /// Requests for [`FaultProxy::repeat_late_requests`].
     late: Vec<RawRequest>,
 }
 
@@ -145,7 +145,7 @@ impl FaultProxy {
     }
 
     /// Forwards the requests with [`Fault::Late`] again.
-    pub async fn send_late(&self) {
+    pub async fn repeat_late_requests(&self) {
         let late = std::mem::take(&mut self.route.state.lock().late);
         for request in &late {
             self.route.exchange(request).await;

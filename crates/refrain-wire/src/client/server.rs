@@ -8,8 +8,6 @@ use super::message::{ReadError, read};
 use crate::info::Implementation;
 use crate::meta::{CALL_ID_KEY, PROTOCOL_VERSION, SERVER_INFO_KEY};
 
-const INVALID: &str = "invalid server description";
-
 /// A server's unverified description of itself.
 #[derive(Debug, Clone, Default)]
 pub struct ServerInfo {
@@ -53,7 +51,7 @@ impl ServerInfo {
             meta: Map<String, Value>,
         }
 
-        let found: DiscoverMembers = read(raw, INVALID)?;
+        let found: DiscoverMembers = read(raw, "invalid response to server/discover")?;
         let info = found.meta.get(SERVER_INFO_KEY);
         Ok(Self {
             info: info.and_then(|info| Implementation::deserialize(info).ok()),
@@ -77,7 +75,7 @@ impl ServerInfo {
             instructions: Option<String>,
         }
 
-        let found: InitializeMembers = read(raw, INVALID)?;
+        let found: InitializeMembers = read(raw, "invalid response to initialize")?;
         Ok(Self {
             info: found
                 .server_info

@@ -8,6 +8,9 @@ use std::time::Duration;
 use super::message::{ReadError, RpcFailure, read};
 use super::reply::read_asks;
 
+/// Longer status messages are cut to this many bytes.
+const STATUS_MESSAGE_MAX: usize = 64 * 1024;
+
 /// Longer durations are clamped to this many seconds (about 3000 years).
 const MAX_SECONDS: f64 = 1e11;
 
@@ -18,7 +21,7 @@ pub struct Task {
     pub id: String,
     /// Its status.
     pub status: TaskStatus,
-    /// A description of the progress or of the outcome.
+    /// A description of the progress or of the outcome, at most 64 KiB of it.
     pub message: Option<String>,
     /// The time of its creation, as sent.
     pub created_at: String,
@@ -111,7 +114,7 @@ impl Task {
         Ok(Self {
             id: task.task_id,
             status,
-            message: task.status_message,
+            message: task.status_message.map(cut),
             created_at: task.created_at,
             updated_at: task.last_updated_at,
             ttl: task.ttl_ms.and_then(|raw| milliseconds(&raw)),
@@ -119,6 +122,14 @@ impl Task {
             asks: read_asks(task.input_requests)?,
         })
     }
+}
+
+fn cut(mut message: String) -> String {
+    if message.len() > STATUS_MESSAGE_MAX {
+        message.truncate(message.floor_char_boundary(STATUS_MESSAGE_MAX));
+        message.shrink_to_fit();
+    }
+    message
 }
 
 /// A number of milliseconds. An invalid one is ignored, so that the rest of the task can still be read.

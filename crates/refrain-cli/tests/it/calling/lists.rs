@@ -39,7 +39,7 @@ async fn hostile(_: Cx) -> Result<String> {
 }
 
 /// Starts a server with tools, prompts and resources.
-pub(super) async fn offered() -> String {
+pub(super) async fn start_server_with_lists() -> String {
     let builder = Server::builder("offered", "2")
         .tool(Tool::new("talk", talk))
         .tool(Tool::new("hostile", hostile).describe("Clears\u{1b}[2J the screen."))
@@ -68,7 +68,7 @@ async fn tools_are_listed_with_their_arguments() {
     let weather = weather.expect("it is listed");
     assert_eq!(weather["inputSchema"]["required"], json!(["location"]));
 
-    let url = offered().await;
+    let url = start_server_with_lists().await;
     let output = run(["tools", &url]).await;
     assert!(output.out.contains("Clears␛[2J the screen."), "{output:?}");
 }
@@ -174,7 +174,7 @@ async fn server_without_prompts_lists_none() {
 
 #[tokio::test]
 async fn prompts_are_listed_and_returned() {
-    let url = offered().await;
+    let url = start_server_with_lists().await;
     let output = run(["prompts", &url]).await;
     let list = "greet\n    Greets somebody.\n    tone  required  How to greet\n";
     assert_eq!(output.out, list, "{output:?}");
@@ -201,7 +201,7 @@ async fn prompts_are_listed_and_returned() {
 
 #[tokio::test]
 async fn resources_are_listed_with_templates_and_read() {
-    let url = offered().await;
+    let url = start_server_with_lists().await;
     let output = run(["resources", &url]).await;
     for part in [
         "notes://mine  notes\n    What I wrote.",
@@ -234,7 +234,7 @@ async fn resources_are_listed_with_templates_and_read() {
 
 #[tokio::test]
 async fn discover_prints_the_server_info() {
-    let url = offered().await;
+    let url = start_server_with_lists().await;
     let output = run(["discover", &url]).await;
     assert_eq!(output.code, 0, "{output:?}");
     for part in ["offered 2", &url, "2026-07-28", "\"prompts\""] {

@@ -1,12 +1,12 @@
 //! Output on a terminal: progress, and sanitized text.
 
-use super::lists::offered;
+use super::lists::start_server_with_lists;
 use crate::support::terminal::Terminal;
 use crate::support::{Serve, ended, program, within};
 use std::process::Stdio;
 
 #[tokio::test]
-async fn progress_bar_is_drawn_on_a_terminal_only() {
+async fn progress_bar_is_drawn_on_a_terminal() {
     let instance = Serve::new().start().await;
     let mut terminal = Terminal::open();
     let mut command = program();
@@ -29,7 +29,7 @@ async fn progress_bar_is_drawn_on_a_terminal_only() {
 
 #[tokio::test]
 async fn tool_output_is_sanitized_on_a_terminal() {
-    let url = offered().await;
+    let url = start_server_with_lists().await;
     let mut terminal = Terminal::open();
     let mut command = program();
     command

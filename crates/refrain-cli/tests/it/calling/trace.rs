@@ -1,6 +1,6 @@
 //! `--trace` and `--log`.
 
-use super::lists::offered;
+use super::lists::start_server_with_lists;
 use crate::support::{Serve, run};
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn trace_prints_every_message_and_shortens_long_ones() {
 
 #[tokio::test]
 async fn log_flag_prints_messages_from_its_level_on() {
-    let url = offered().await;
+    let url = start_server_with_lists().await;
     let quiet = run(["call", &url, "talk"]).await;
     assert_eq!((quiet.code, &*quiet.err), (0, ""), "{quiet:?}");
     let loud = run(["call", &url, "talk", "--log", "info"]).await;

@@ -28,7 +28,8 @@ struct FaultyCall {
     proxy: FaultProxy,
 }
 
-/// Calls a tool with these faults. A call that times out is resumed once.
+/// Calls a tool with these faults. A call that times out is resumed once. After the call, requests with `Fault::Late` reach
+/// the server once more.
 async fn call(
     tool: &str,
     plan: Plan,
@@ -60,7 +61,7 @@ async fn call(
     let result = timeout(CALL_TIME, call)
         .await
         .expect("the call ends in time");
-    proxy.send_late().await;
+    proxy.repeat_late_requests().await;
     let asked = std::mem::take(&mut *asked.lock().expect("the lock is not poisoned"));
     FaultyCall {
         result,

@@ -213,6 +213,42 @@ async fn endless_asking_hits_the_ask_limit() {
 }
 
 #[tokio::test]
+async fn large_ask_ends_the_call() {
+    let ask_bytes = 1000;
+    let limits = ClientLimits {
+        ask_bytes,
+        ..ClientLimits::default()
+    };
+    let client = with_form_handler().limits(limits);
+    let server = FakeServer::legacy(move |request, server| {
+        let (writer, response) = Events::new();
+        let bytes: usize = request.message["params"]["name"]
+            .as_str()
+            .and_then(|name| name.parse().ok())
+            .expect("a size");
+        // Minus the rest of the parameters.
+        let rest = form("").to_string().len();
+        writer.ask("q", "elicitation/create", &form(&"m".repeat(bytes - rest)));
+        writer.after(
+            server,
+            |request| request.message["id"] == "q",
+            request.text("done"),
+        );
+        response
+    })
+    .await;
+    let client = client.connect(&server.url).await.unwrap();
+    assert_eq!(
+        called(&client, &ask_bytes.to_string()).await.unwrap(),
+        "done"
+    );
+    let error = called(&client, &(ask_bytes + 1).to_string())
+        .await
+        .unwrap_err();
+    assert_matches!(error.kind, ErrorKind::TooLarge { limit: 1000, .. });
+}
+
+#[tokio::test]
 async fn only_kinds_with_handlers_are_declared() {
     let builder = with_form_handler().answer_manually([AskKind::Url, AskKind::Sampling]);
     let client = spawn(builder, &[]).await.unwrap();
