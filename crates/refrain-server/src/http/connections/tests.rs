@@ -1,3 +1,5 @@
+//! Tests of the limits of connections.
+
 use super::*;
 use crate::limits::ServerLimits;
 use crate::{AllowedHosts, HttpService, Server};

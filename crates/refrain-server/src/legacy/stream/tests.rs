@@ -1,3 +1,5 @@
+//! Tests of the streams of legacy sessions.
+
 use super::*;
 use crate::legacy::session::tests::open as session;
 use crate::legacy::streams::{MAX_STREAMS, MAX_STREAMS_EACH, StreamResumeError};
