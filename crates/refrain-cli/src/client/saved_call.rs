@@ -7,13 +7,16 @@ use super::exit::CommandError;
 use parking_lot::Mutex;
 use refrain_app::{input_file, secret_file};
 use refrain_client::PendingCall;
+use refrain_wire::check_values;
 use serde_json::Value;
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-const FILE_MAX: u64 = 64 * 1024 * 1024;
+const FILE_MAX: u64 = 32 * 1024 * 1024;
+/// The maximum number of JSON values in a file, more than the asks, answers and arguments of one round have.
+const VALUES_MAX: usize = 200_000;
 
 #[derive(Debug)]
 pub(super) struct SavedCall {
@@ -61,6 +64,10 @@ impl SavedCall {
             return Err(in_use_error());
         }
         let text = input_file::read_text_limited(&locked, FILE_MAX).map_err(unreadable)?;
+        check_values(text.as_bytes(), VALUES_MAX).map_err(|error| {
+            CommandError::usage(format!("invalid saved call {name}: {error}"))
+                .hint("only files that --save wrote can be resumed")
+        })?;
         let pending = serde_json::from_str(&text).map_err(|error| {
             let message = match is_unrelated(&text) {
                 true => format!("{name} is not a saved call"),

@@ -721,7 +721,7 @@ async fn reading_of_files_ends_at_the_deadline_and_at_the_size_limit() {
 }
 
 #[tokio::test]
-async fn saved_call_with_too_many_asks_is_rejected() {
+async fn saved_call_with_too_many_asks_or_values_is_rejected() {
     let files = Files::new();
     let server = FakeServer::start(|_| Respond::Error(-32603, "not expected")).await;
     let schema = json!({"type": "object", "properties": {}});
@@ -733,6 +733,14 @@ async fn saved_call_with_too_many_asks_is_rejected() {
     let file = files.write("call.json", &saved.to_string());
     let output = run(["resume", &file.display().to_string()]).await;
     assert_says(&output, 4, &["101 asks"]);
+    // Reading so many asks would take minutes.
+    let many = vec![r#""k":{"method":"roots/list"}"#; 400_000].join(",");
+    let saved = saved
+        .to_string()
+        .replacen(r#""asks":{"#, &format!(r#""asks":{{{many},"#), 1);
+    let file = files.write("call.json", &saved);
+    let output = run(["resume", &file.display().to_string()]).await;
+    assert_says(&output, 2, &["more than 200000 JSON values"]);
     assert_eq!(server.count("tools/call"), 0);
 }
 
