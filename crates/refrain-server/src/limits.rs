@@ -16,6 +16,7 @@ pub(crate) use fair_queue::{FairQueue, QueuePermit};
 pub(crate) use limiter::{LimitKey, LimitReached, Limiter, Permit, quarter};
 pub(crate) use live::{CallPermits, LivePermit};
 pub use settings::ServerLimits;
+pub(crate) use settings::settings;
 
 use live::WaitingCalls;
 use parking_lot::Mutex;
