@@ -242,13 +242,13 @@ impl JwtTable {
             builder = builder.audience(audience);
         }
         if let Some(leeway) = self.leeway_seconds {
-            builder = builder.leeway(leeway.seconds());
+            builder = builder.leeway(leeway.into());
         }
         if let Some(age) = self.max_age_seconds {
-            builder = builder.max_age(age.seconds());
+            builder = builder.max_age(age.into());
         }
         if let Some(interval) = self.min_interval_seconds {
-            builder = builder.min_interval(interval.seconds());
+            builder = builder.min_interval(interval.into());
         }
         if let Some(resource) = resource {
             builder = builder.resource(resource.as_str());

@@ -163,7 +163,8 @@ impl<C> UncheckedConfig<C> {
 
     fn check_combinations(&mut self) {
         let limits = &self.config.limits;
-        let (shed, calls) = (limits.shed_above.size(), limits.concurrent_calls.size());
+        let shed = usize::from(limits.shed_above);
+        let calls = usize::from(limits.concurrent_calls);
         if shed > calls {
             let message = format!(
                 "limits.shed_above must be at most limits.concurrent_calls ({calls}), not {shed}"

@@ -117,10 +117,10 @@ pub(crate) fn configure(
     let config = &checked.config;
     let mut builder = builder
         .limits(config.limits.server())
-        .token_ttl(config.token_ttl_seconds.seconds())
-        .flow_ttl(config.flow_ttl_seconds.seconds())
-        .clock_skew(config.clock_skew_seconds.seconds())
-        .max_token(config.limits.token_chars.size())
+        .token_ttl(config.token_ttl_seconds.into())
+        .flow_ttl(config.flow_ttl_seconds.into())
+        .clock_skew(config.clock_skew_seconds.into())
+        .max_token(config.limits.token_chars.into())
         .store(store.clone())
         .task_options(config.tasks.options());
     if let Some(audience) = &config.audience {

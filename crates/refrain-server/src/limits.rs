@@ -19,6 +19,7 @@ pub(crate) use limiter::{LimitKey, LimitReached, Limiter, Permit, quarter};
 pub(crate) use live::{CallPermits, LivePermit};
 pub(crate) use open_files::{PortKind, file_limit, relay_limits};
 pub use settings::ServerLimits;
+pub(crate) use settings::settings;
 
 use live::WaitingCalls;
 use parking_lot::Mutex;

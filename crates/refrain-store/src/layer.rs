@@ -10,6 +10,16 @@ use refrain_core::Principal;
 use std::time::Duration;
 use tokio::sync::broadcast;
 
+/// Methods that pass the operation after `=` to the store behind the layer.
+macro_rules! pass {
+    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty = $operation:ident;)*) => {$(
+        $(#[$doc])*
+        fn $name<'a>(&'a self, $($argument: $type),*) -> StoreFuture<'a, $result> {
+            self.pass(stringify!($operation), self.store().$operation($($argument),*))
+        }
+    )*};
+}
+
 /// A layer around a store. Every layer is a [`TaskStore`].
 pub trait StoreLayer: Send + Sync + 'static {
     /// The store behind the layer.
@@ -29,32 +39,15 @@ pub trait StoreLayer: Send + Sync + 'static {
         self.store().hints()
     }
 
-    /// [`TaskStore::create`].
-    fn layer_create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
-        self.pass("create", self.store().create(new))
-    }
-
-    /// [`TaskStore::claim`].
-    fn layer_claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
-        self.pass("claim", self.store().claim(claim))
-    }
-
-    /// [`TaskStore::extend`].
-    fn layer_extend<'a>(
-        &'a self,
-        leases: &'a [Lease],
-        lease: Duration,
-    ) -> StoreFuture<'a, Vec<Lease>> {
-        self.pass("extend", self.store().extend(leases, lease))
-    }
-
-    /// [`TaskStore::commit`].
-    fn layer_commit<'a>(
-        &'a self,
-        lease: &'a Lease,
-        commit: Commit,
-    ) -> StoreFuture<'a, CommitResult> {
-        self.pass("commit", self.store().commit(lease, commit))
+    pass! {
+        /// [`TaskStore::create`].
+        fn layer_create(new: NewTask) -> Creation = create;
+        /// [`TaskStore::claim`].
+        fn layer_claim(claim: Claim<'a>) -> Vec<ClaimedTask> = claim;
+        /// [`TaskStore::extend`].
+        fn layer_extend(leases: &'a [Lease], lease: Duration) -> Vec<Lease> = extend;
+        /// [`TaskStore::commit`].
+        fn layer_commit(lease: &'a Lease, commit: Commit) -> CommitResult = commit;
     }
 }
 
@@ -65,27 +58,6 @@ impl<L: StoreLayer> TaskStore for L {
 
     fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         self.layer_create(new)
-    }
-
-    fn get<'a>(
-        &'a self,
-        id: &'a TaskId,
-        owner: &'a Principal,
-    ) -> StoreFuture<'a, Option<StoredTask>> {
-        self.pass("get", self.store().get(id, owner))
-    }
-
-    fn answer<'a>(
-        &'a self,
-        id: &'a TaskId,
-        owner: &'a Principal,
-        answers: Vec<(String, Vec<u8>)>,
-    ) -> StoreFuture<'a, bool> {
-        self.pass("answer", self.store().answer(id, owner, answers))
-    }
-
-    fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool> {
-        self.pass("cancel", self.store().cancel(id, owner))
     }
 
     fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
@@ -100,72 +72,25 @@ impl<L: StoreLayer> TaskStore for L {
         self.layer_commit(lease, commit)
     }
 
-    fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
-        self.pass("answers", self.store().answers(lease))
-    }
-
-    fn revisions<'a>(&'a self, tasks: &'a [TaskId]) -> StoreFuture<'a, Vec<(TaskId, u64)>> {
-        self.pass("revisions", self.store().revisions(tasks))
-    }
-
     fn hints(&self) -> broadcast::Receiver<Hint> {
         self.layer_hints()
     }
 
-    fn check_quota<'a>(&'a self, account: &'a Principal, bytes: usize) -> StoreFuture<'a, ()> {
-        self.pass("check_quota", self.store().check_quota(account, bytes))
-    }
-
-    fn spill<'a>(
-        &'a self,
-        id: &'a str,
-        account: &'a Principal,
-        token: Vec<u8>,
-        keep: Duration,
-    ) -> StoreFuture<'a, ()> {
-        self.pass("spill", self.store().spill(id, account, token, keep))
-    }
-
-    fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
-        self.pass("spilled", self.store().spilled(id))
-    }
-
-    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
-        self.pass("sweep", self.store().sweep(keep, most))
-    }
-
-    fn claim_deliveries<'a>(
-        &'a self,
-        endpoint: &'a str,
-        lease: Duration,
-        most: usize,
-    ) -> StoreFuture<'a, Vec<Delivery>> {
-        let claim = self.store().claim_deliveries(endpoint, lease, most);
-        self.pass("claim_deliveries", claim)
-    }
-
-    fn finish_delivery<'a>(
-        &'a self,
-        delivery: &'a Delivery,
-        retry: Option<Duration>,
-    ) -> StoreFuture<'a, ()> {
-        let finish = self.store().finish_delivery(delivery, retry);
-        self.pass("finish_delivery", finish)
-    }
-
-    fn trim_outbox(&self, age: Duration, rows: usize, most: usize) -> StoreFuture<'_, u64> {
-        self.pass("trim_outbox", self.store().trim_outbox(age, rows, most))
-    }
-
-    fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {
-        self.pass("list", self.store().list(list))
-    }
-
-    fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        self.pass("find", self.store().find(id))
-    }
-
-    fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        self.pass("requeue", self.store().requeue(id))
+    pass! {
+        fn get(id: &'a TaskId, owner: &'a Principal) -> Option<StoredTask> = get;
+        fn answer(id: &'a TaskId, owner: &'a Principal, answers: Vec<(String, Vec<u8>)>) -> bool = answer;
+        fn cancel(id: &'a TaskId, owner: &'a Principal) -> bool = cancel;
+        fn answers(lease: &'a Lease) -> Vec<(String, Vec<u8>)> = answers;
+        fn revisions(tasks: &'a [TaskId]) -> Vec<(TaskId, u64)> = revisions;
+        fn check_quota(account: &'a Principal, bytes: usize) -> () = check_quota;
+        fn spill(id: &'a str, account: &'a Principal, token: Vec<u8>, keep: Duration) -> () = spill;
+        fn spilled(id: &'a str) -> Option<Vec<u8>> = spilled;
+        fn sweep(keep: Duration, most: usize) -> SweepCounts = sweep;
+        fn claim_deliveries(endpoint: &'a str, lease: Duration, most: usize) -> Vec<Delivery> = claim_deliveries;
+        fn finish_delivery(delivery: &'a Delivery, retry: Option<Duration>) -> () = finish_delivery;
+        fn trim_outbox(age: Duration, rows: usize, most: usize) -> u64 = trim_outbox;
+        fn list(list: ListTasks) -> Vec<TaskRow> = list;
+        fn find(id: &'a TaskId) -> Option<TaskRow> = find;
+        fn requeue(id: &'a TaskId) -> Option<TaskRow> = requeue;
     }
 }

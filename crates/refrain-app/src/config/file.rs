@@ -88,7 +88,7 @@ impl<C: DeserializeOwned> UncheckedConfig<C> {
         parsed.own = parsed.read_part(names, own, &defaults.own);
         if !parsed.spans.contains_key(SHED_ABOVE) {
             let limits = &mut parsed.config.limits;
-            let calls = limits.concurrent_calls.size() as u64;
+            let calls = usize::from(limits.concurrent_calls) as u64;
             limits.shed_above = Size::new(calls - calls / 4);
         }
         parsed

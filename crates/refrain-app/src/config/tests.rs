@@ -8,6 +8,7 @@ use refrain::server::ServerLimits;
 use refrain::task::TaskOptions;
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 fn built_in() -> Settings {
     Settings::new("test", "").expect("valid settings")
@@ -45,10 +46,10 @@ fn defaults_are_those_of_the_library() {
     assert_eq!(config.limits.server(), ServerLimits::default());
     assert_eq!(config.tasks.options(), TaskOptions::default());
     let sealing = SealerOptions::default();
-    assert_eq!(config.token_ttl_seconds.seconds(), sealing.ttl);
-    assert_eq!(config.flow_ttl_seconds.seconds(), sealing.flow_ttl);
-    assert_eq!(config.clock_skew_seconds.seconds(), sealing.skew);
-    assert_eq!(config.limits.token_chars.size(), sealing.max_token);
+    assert_eq!(Duration::from(config.token_ttl_seconds), sealing.ttl);
+    assert_eq!(Duration::from(config.flow_ttl_seconds), sealing.flow_ttl);
+    assert_eq!(Duration::from(config.clock_skew_seconds), sealing.skew);
+    assert_eq!(usize::from(config.limits.token_chars), sealing.max_token);
     assert_eq!(parse(""), Ok(config.clone()));
     assert_eq!(parse(DEFAULTS), Ok(config));
 }

@@ -213,23 +213,29 @@ impl<const MIN: u64, const MAX: u64> BoundedInt<MIN, MAX> {
         assert!(number >= MIN && number <= MAX);
         Self(number)
     }
+}
 
-    pub(crate) const fn size(self) -> usize {
-        self.0 as usize
-    }
-
-    pub(crate) const fn seconds(self) -> Duration {
-        Duration::from_secs(self.0)
-    }
-
-    pub(crate) const fn millis(self) -> Duration {
-        Duration::from_millis(self.0)
+impl<const MIN: u64> From<Size<MIN>> for usize {
+    fn from(size: Size<MIN>) -> Self {
+        size.0 as Self
     }
 }
 
-impl<const MIN: u64> Count<MIN> {
-    pub(crate) const fn count(self) -> u32 {
-        self.0 as u32
+impl<const MIN: u64> From<Count<MIN>> for u32 {
+    fn from(count: Count<MIN>) -> Self {
+        count.0 as Self
+    }
+}
+
+impl<const MIN: u64> From<Seconds<MIN>> for Duration {
+    fn from(seconds: Seconds<MIN>) -> Self {
+        Self::from_secs(seconds.0)
+    }
+}
+
+impl<const MIN: u64> From<Millis<MIN>> for Duration {
+    fn from(millis: Millis<MIN>) -> Self {
+        Self::from_millis(millis.0)
     }
 }
 

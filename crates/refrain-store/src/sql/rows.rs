@@ -106,7 +106,7 @@ pub(crate) type ClaimRecord = (
     i64,
     i64,
     i64,
-    Option<String>,
+    String,
     i64,
 );
 
@@ -129,7 +129,7 @@ pub(crate) fn claimed_tasks(
         }
         tasks.push(ClaimedTask {
             lease: lease((id, fence)),
-            account: principal(account.or_else(|| owner.clone()).map(decode)),
+            account: account_of(decode(account)),
             owner: principal(owner.map(decode)),
             flow: FlowId::from_bytes(flow),
             tool: decode(tool),
@@ -225,6 +225,11 @@ pub(crate) fn lease((id, fence): (String, i64)) -> Lease {
 
 pub(super) fn system_time(micros: i64) -> SystemTime {
     UNIX_EPOCH + duration(micros)
+}
+
+/// The account in a column, which is empty for anonymous callers without an address.
+pub(crate) fn account_of(column: String) -> Principal {
+    principal(Some(column).filter(|id| !id.is_empty()))
 }
 
 fn principal(owner: Option<String>) -> Principal {
