@@ -1,6 +1,7 @@
 //! The servers in the URL of a store, and the search for the one that accepts writes.
 
 use super::connections::ACQUIRE_TIMEOUT;
+use super::parameters;
 use crate::open::UrlError;
 use crate::store::StoreError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -34,12 +35,12 @@ impl Hosts {
             .rfind('@')
             .map_or(begin, |at| begin + at + 1);
         let options = url[begin..end].split(',').map(|host| {
-            let url = [&url[..begin], host, &url[end..]].concat();
-            // The parser's error may contain parts of the password.
-            let options: PgConnectOptions = url.parse().map_err(|_| UrlError::Postgres)?;
-            Ok(options
-                .application_name("refrain")
-                .disable_statement_logging())
+            parse_one(&[&url[..begin], host, &url[end..]].concat())
+                // An `@` further on: the password has a character that ended the part with the hosts.
+                .map_err(|error| match url[end..].contains('@') {
+                    true => UrlError::Postgres,
+                    false => error,
+                })
         });
         Ok(Self {
             options: options.collect::<Result<_, _>>()?,
@@ -69,6 +70,18 @@ impl Hosts {
         }
         Err(failed.unwrap_or_else(|| StoreError::timed_out(limit)))
     }
+}
+
+/// Parses a URL with one host.
+fn parse_one(url: &str) -> Result<PgConnectOptions, UrlError> {
+    parameters::check(url)?;
+    // The parser's error may contain parts of the password.
+    let options: PgConnectOptions = url.parse().map_err(|_| UrlError::Postgres)?;
+    let options = match options.get_application_name() {
+        Some(_) => options,
+        None => options.application_name("refrain"),
+    };
+    Ok(options.disable_statement_logging())
 }
 
 async fn connect(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
@@ -105,16 +118,20 @@ mod tests {
     }
 
     #[test]
-    fn malformed_host_is_rejected() {
-        for url in [
-            "postgres://one:port,two/x",
-            "postgres://one,two:99999/x",
-            "postgres://a b,c/x",
+    fn malformed_url_is_rejected() {
+        for (url, error) in [
+            ("postgres://one:port,two/x", UrlError::Port),
+            ("postgres://one,two:99999/x", UrlError::Port),
+            ("postgres://a b,c/x", UrlError::Host),
+            ("postgres://[::1/x", UrlError::Host),
+            // Characters in the password that must be escaped.
+            ("postgres://me:a/b@one/x", UrlError::Postgres),
+            ("postgres://me:a?b@one/x", UrlError::Postgres),
+            ("postgres://me:1?b@one/x", UrlError::Postgres),
+            ("postgres://me:a#b@one/x", UrlError::Postgres),
+            ("postgres://me:%ff@one/x", UrlError::Postgres),
         ] {
-            assert!(
-                matches!(Hosts::parse(url), Err(UrlError::Postgres)),
-                "{url}"
-            );
+            assert_eq!(Hosts::parse(url).err(), Some(error), "{url}");
         }
     }
 }

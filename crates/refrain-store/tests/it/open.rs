@@ -51,3 +51,26 @@ async fn sqlite_url_opens_a_file() {
         assert!(file.exists());
     }
 }
+
+#[tokio::test]
+async fn invalid_part_of_a_postgres_url_is_named_without_its_value() {
+    for (url, expected) in [
+        (
+            "postgres://db/x?sslmode=require&sslpassword=hunter2",
+            "unsupported parameter `sslpassword`: the supported ones are sslmode,",
+        ),
+        (
+            "postgres://db/x?sslmode=hunter2",
+            "invalid value of the parameter `sslmode`: expected disable,",
+        ),
+        ("postgres://me:hunter2@db:99999/x", "invalid port: expected"),
+        ("postgres://me:hunter2@d b/x", "invalid host: expected"),
+        ("postgres://me:hunter2/@db/x", "with `%40` for an `@`"),
+        // A part of the password has the place of a parameter.
+        ("postgres://me:1?hunter2@db/x", "with `%40` for an `@`"),
+    ] {
+        let error = open_error(url).await;
+        assert!(error.contains(expected), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
