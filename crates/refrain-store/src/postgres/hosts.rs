@@ -6,6 +6,7 @@ use crate::open::UrlError;
 use crate::store::StoreError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -52,7 +53,7 @@ impl Hosts {
     pub(super) async fn connect(&self) -> Result<(PgConnection, &PgConnectOptions), StoreError> {
         let (count, last) = (self.options.len(), self.last.load(Ordering::Relaxed));
         let limit = ACQUIRE_TIMEOUT / u32::try_from(count).unwrap_or(u32::MAX);
-        let mut failed = None;
+        let mut failed = Vec::new();
         for index in (0..count).map(|n| (last + n) % count) {
             let options = &self.options[index];
             let connected = tokio::time::timeout(limit, connect(options)).await;
@@ -61,14 +62,58 @@ impl Hosts {
                     self.last.store(index, Ordering::Relaxed);
                     return Ok((connection, options));
                 }
-                Err(error) => {
-                    // Prefer the error of an unavailable server, which may accept writes later.
-                    let is_unavailable = |error: &_| matches!(error, StoreError::Unavailable(_));
-                    failed = failed.filter(is_unavailable).or(Some(error));
-                }
+                Err(error) => failed.push((address(options), error)),
             }
         }
-        Err(failed.unwrap_or_else(|| StoreError::timed_out(limit)))
+        Err(no_writable_server(failed))
+    }
+}
+
+/// The error of the only server, or of all servers.
+fn no_writable_server(mut failed: Vec<(String, StoreError)>) -> StoreError {
+    if failed.len() == 1
+        && let Some((_, error)) = failed.pop()
+    {
+        return error;
+    }
+    // An unavailable server may accept writes later.
+    let is_unavailable = |(_, error): &_| matches!(error, StoreError::Unavailable(_));
+    match failed.iter().any(is_unavailable) {
+        true => StoreError::Unavailable(NoWritableServer(failed).into()),
+        false => StoreError::Failed(NoWritableServer(failed).into()),
+    }
+}
+
+/// The errors of several servers, with their addresses.
+#[derive(Debug)]
+struct NoWritableServer(Vec<(String, StoreError)>);
+
+impl std::error::Error for NoWritableServer {}
+
+impl fmt::Display for NoWritableServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no server accepts writes")?;
+        for (index, (address, error)) in self.0.iter().enumerate() {
+            let separator = if index == 0 { ':' } else { ';' };
+            write!(f, "{separator} {address}: ")?;
+            match error {
+                StoreError::Unavailable(reason) | StoreError::Failed(reason) => {
+                    match reason.downcast_ref() {
+                        Some(sqlx::Error::Io(reason)) => write!(f, "{reason}")?,
+                        _ => write!(f, "{reason}")?,
+                    }
+                }
+                error => write!(f, "{error}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn address(options: &PgConnectOptions) -> String {
+    match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Opening stores by their URL. Errors must not contain the URL.
 
-use refrain_store::{OpenStoreError, open};
+use refrain_store::{OpenStoreError, StoreError, open};
 
 async fn open_error(url: &str) -> String {
     match open(url).await {
@@ -73,4 +73,22 @@ async fn invalid_part_of_a_postgres_url_is_named_without_its_value() {
         assert!(error.contains(expected), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn error_of_several_postgres_servers_names_each() {
+    // Accepts connections and does not respond.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap();
+    let error = open(&format!("postgres://{silent},127.0.0.1:1/x")).await;
+    let error = error.err().expect("no server works");
+    assert!(
+        matches!(&error, OpenStoreError::Store(StoreError::Unavailable(_))),
+        "{error:?}"
+    );
+    let error = error.to_string();
+    let expected = format!(
+        "store unavailable: no server accepts writes: {silent}: no response within 2.5s; 127.0.0.1:1: Connection refused"
+    );
+    assert!(error.starts_with(&expected), "{error}");
 }
