@@ -98,7 +98,11 @@ impl From<String> for StoreUrl {
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.file().is_some() {
-            return f.write_str(&self.0);
+            let (file, options) = match self.0.split_once('?') {
+                Some((file, _)) => (file, "?…"),
+                None => (self.0.as_str(), ""),
+            };
+            return write!(f, "{file}{options}");
         }
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("", &self.0));
         // In a malformed URL, everything before the last `@` may be part of the password.
@@ -132,7 +136,7 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// Replaces each character of a URL's password in a line with a star.
+/// Replaces each character of a URL's password, and of the values of its parameters, in a line with a star.
 pub(crate) fn mask_password(line: &str) -> String {
     let mask = |from: usize, to: usize, line: &str| {
         let stars = "*".repeat(line[from..to].chars().count());
@@ -145,6 +149,18 @@ pub(crate) fn mask_password(line: &str) -> String {
         let length = line[from..].find(['&', '"', '\'']);
         let to = length.map_or(line.len(), |length| from + length);
         line = mask(from, to, &line);
+    }
+    let url = line.find("://").or_else(|| line.find("sqlite:"));
+    let mut rest = url.and_then(|url| Some(url + line[url..].find('?')?));
+    while let Some(at) = rest
+        && let Some(length) = line[at..].find('=')
+    {
+        let from = at + length + 1;
+        let length = line[from..].find(['&', '"', '\'']);
+        let to = length.map_or(line.len(), |length| from + length);
+        let characters = line[from..to].chars().count();
+        line = mask(from, to, &line);
+        rest = Some(from + characters).filter(|end| line[*end..].starts_with('&'));
     }
     if let Some(scheme) = line.find("://")
         && let Some(end) = line.rfind('@').filter(|end| *end > scheme)
@@ -167,6 +183,7 @@ mod tests {
                 "sqlite:///srv/a@b/refrain.db",
                 "sqlite:///srv/a@b/refrain.db",
             ),
+            ("sqlite:x.db?key=secret", "sqlite:x.db?…"),
             ("memory:", "memory:"),
             ("postgres://db/tasks", "postgres://db/tasks"),
             ("postgres://me@db/tasks", "postgres://me:…@db/tasks"),
@@ -203,7 +220,15 @@ mod tests {
             ),
             (
                 "store = \"postgres://db/t?password=süß&x=1\"",
-                "store = \"postgres://db/t?password=***&x=1\"",
+                "store = \"postgres://db/t?password=***&x=*\"",
+            ),
+            (
+                "store = \"postgres://db/t?a=süß&pwd=x@y=z\" # comment = 1",
+                "store = \"postgres://db/t?a=***&pwd=*****\" # comment = 1",
+            ),
+            (
+                "store = \"sqlite:x.db?key=süß\"",
+                "store = \"sqlite:x.db?key=***\"",
             ),
             (
                 "resource = \"https://mcp.example.com:1/mcp\"",
