@@ -61,6 +61,8 @@ pub(crate) struct UncheckedConfig<C> {
     has_settings: bool,
     /// The value of `--explain`.
     pub(crate) explain: Option<String>,
+    /// Whether the process serves no clients.
+    is_worker: bool,
 }
 
 /// A valid configuration, with the contents of the files that it names.
@@ -73,6 +75,8 @@ pub(crate) struct CheckedConfig {
     pub(crate) auth: AuthPolicy,
     pub(crate) webhooks: Vec<Webhook>,
     pub(crate) explain: Option<String>,
+    /// Whether the process serves no clients.
+    pub(crate) is_worker: bool,
 }
 
 impl<C: DeserializeOwned> UncheckedConfig<C> {
@@ -120,6 +124,7 @@ impl<C> UncheckedConfig<C> {
         self.config.advertise = None;
         self.config.tls_cert = None;
         self.config.tls_key = None;
+        self.is_worker = true;
     }
 
     /// Checks the whole configuration, and returns it with the program's own settings. Errors are in the order of the file.
@@ -141,6 +146,7 @@ impl<C> UncheckedConfig<C> {
                     auth,
                     webhooks,
                     explain: self.explain,
+                    is_worker: self.is_worker,
                 };
                 Ok((checked, own))
             }

@@ -6,6 +6,7 @@ use crate::store::StoreUrl;
 use crate::{App, AppError, EndpointFlags, Endpoints};
 use clap::Args;
 use refrain::auth::BearerTokens;
+use refrain::runtime::SystemSource;
 use refrain::server::{KeyRing, Server, ServerBuilder, TlsCertificate};
 use refrain::store::Store;
 use std::sync::Arc;
@@ -131,6 +132,9 @@ pub(crate) fn configure(
     }
     if let Some(ring) = &checked.keys {
         builder = builder.keys(ring.clone());
+    } else if checked.is_worker {
+        // Without keys, the builder warns about calls. A worker serves none.
+        builder = builder.keys(KeyRing::generate(&SystemSource::new()));
     }
     if let Some(tokens) = &checked.tokens {
         builder = builder.authenticator(tokens.clone());

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub const STORE: &str = "REFRAIN_STORE";
 const DEFAULT: &str = "sqlite:refrain.db";
 const CHECK_HINT: &str = "check --store, `store` in the configuration file, or $REFRAIN_STORE";
-const SHARED_HINT: &str =
+pub(crate) const SHARED_HINT: &str =
     "pass the store that the instances use: --store URL, --config FILE or $REFRAIN_STORE";
 
 /// The URL of a store. Its password is never printed.
@@ -62,13 +62,19 @@ impl StoreUrl {
     }
 
     pub(crate) async fn open_existing(&self) -> Result<Arc<dyn Store>, AppError> {
-        match self.file() {
-            Some(file) if !file.is_empty() && !Path::new(file).exists() => Err(with_hint(
+        match self.is_new() {
+            true => Err(with_hint(
                 format!("store {self} does not exist"),
                 SHARED_HINT,
             )),
-            _ => self.open().await,
+            false => self.open().await,
         }
+    }
+
+    /// Whether opening the store creates its file.
+    pub(crate) fn is_new(&self) -> bool {
+        let file = self.file().filter(|file| !file.is_empty());
+        file.is_some_and(|file| !Path::new(file).exists())
     }
 
     /// Whether each process has its own store.

@@ -67,6 +67,7 @@ impl<C: DeserializeOwned> UncheckedConfig<C> {
             invalid: Vec::new(),
             has_settings: settings.names.occur_in(text),
             explain: None,
+            is_worker: false,
         };
         if !errors.is_empty() {
             if !parsed.has_settings {

@@ -5,7 +5,7 @@ use crate::support::http::{status_of, text_of};
 use crate::support::tasks::{
     in_the_middle, shared_store, short_lease_config, show_task, wait_until_completed,
 };
-use crate::support::{Call, Client, Files, Ledger, Serve, refrain};
+use crate::support::{Call, Client, Files, Ledger, Serve, refrain, sqlite};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -124,6 +124,27 @@ async fn worker_ignores_the_advertised_url() {
     let error = Serve::new().config(&config).fails().await;
     assert!(error.contains("advertise needs keys"), "{error}");
     let mut worker = Serve::worker().config(&config).start_worker().await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn worker_names_its_store_and_warns_if_it_is_new() {
+    let files = Files::new();
+    let store = files.path("tasks.db");
+    for warnings in [1, 0] {
+        let mut worker = Serve::worker().store(&store).start_worker().await;
+        let line = format!("refrain: running tasks of {}", sqlite(&store));
+        assert_eq!(worker.log.count(&line), 1, "{:?}", worker.log);
+        worker.stop().await;
+        assert_eq!(worker.log.count("store created"), warnings);
+        // Only instances that serve calls need keys.
+        assert_eq!(worker.log.count("no keys are configured"), 0);
+    }
+    let worker = Serve::worker().store(&store).args(["--log", "json"]);
+    let mut worker = worker.start_worker().await;
+    let line = worker.log.wait_for("running tasks", 1).await;
+    let line: serde_json::Value = serde_json::from_str(&line).expect("valid JSON");
+    assert_eq!(line["fields"]["store"], sqlite(&store));
     worker.stop().await;
 }
 
