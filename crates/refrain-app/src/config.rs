@@ -63,6 +63,8 @@ pub(crate) struct UncheckedConfig<C> {
     pub(crate) explain: Option<String>,
     /// Whether the process serves no clients.
     is_worker: bool,
+    /// Whether the file is a configuration of `refrain gateway`, and this is another program.
+    is_of_gateway: bool,
 }
 
 /// A valid configuration, with the contents of the files that it names.
@@ -152,12 +154,13 @@ impl<C> UncheckedConfig<C> {
             }
             _ => {
                 let (file, text) = (self.file, self.text);
-                Err(ConfigErrors::new(
-                    file,
-                    text,
-                    self.errors,
-                    self.has_settings,
-                ))
+                let errors = ConfigErrors::new(file, text, self.errors, self.has_settings);
+                Err(match self.is_of_gateway {
+                    true => errors.with_hint(
+                        "check a file of the gateway with `refrain gateway config check FILE`",
+                    ),
+                    false => errors,
+                })
             }
         }
     }

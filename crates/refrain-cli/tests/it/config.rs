@@ -117,6 +117,22 @@ async fn file_that_is_not_a_configuration_is_not_quoted() {
 }
 
 #[test]
+fn check_of_a_gateway_file_names_the_right_command() {
+    let files = Files::new();
+    let hint = "hint: check a file of the gateway with `refrain gateway config check FILE`";
+    for (text, has_hint) in [
+        ("[backends.a]\ncommand = [\"a\"]\n", true),
+        ("[gateway]\nconnections = 8\n", true),
+        ("lisen = \"127.0.0.1:1\"\n", false),
+    ] {
+        let output = config_check(&files.write("gateway.toml", text), &[]);
+        assert_eq!(output.code, 1, "{output:?}");
+        let last = output.err.lines().last();
+        assert_eq!(last == Some(hint), has_hint, "{output:?}");
+    }
+}
+
+#[test]
 fn config_check_prints_every_setting_and_its_origin() {
     let files = Files::new();
     let text = "audience = \"ours\"\nallowed_hosts = [\n  \"a.example\", \"b.example\",\n]\n[limits]\nrounds = 5\n";
