@@ -3,7 +3,8 @@
 use super::UncheckedConfig;
 use super::errors::{ConfigErrors, position};
 use super::settings::{DEFAULTS, EntryPath, Settings, is_placeholder, split};
-use crate::{AppError, print_error};
+use crate::servers::missing_keys;
+use crate::{AppError, KEYS, print_error};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -68,7 +69,7 @@ fn check<C: Serialize + DeserializeOwned>(
     json: bool,
 ) -> Result<ExitCode, AppError> {
     match check_settings(settings, UncheckedConfig::<C>::read(settings, file)?) {
-        Ok(rows) => {
+        Ok((rows, missing_keys)) => {
             if json {
                 let settings: Vec<Value> = rows.iter().map(SettingRow::to_json).collect();
                 let all =
@@ -76,6 +77,12 @@ fn check<C: Serialize + DeserializeOwned>(
                 anstream::println!("{all}");
             } else {
                 print(&rows);
+            }
+            // The keys may come from a flag or from the environment of the instance.
+            if let Some(message) = missing_keys.filter(|_| std::env::var_os(KEYS).is_none()) {
+                anstream::eprintln!(
+                    "note: {message}: set `keys`, or start the instance with --keys FILE or ${KEYS}"
+                );
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -117,11 +124,12 @@ impl SettingRow {
     }
 }
 
-/// Checks everything that `serve` checks, and returns the settings it would use.
+/// Checks everything that `serve` checks, and returns the settings it would use. Also returns which setting needs keys that
+/// the file does not have.
 fn check_settings<C: Serialize>(
     settings: &Settings,
     unchecked: UncheckedConfig<C>,
-) -> Result<Vec<SettingRow>, ConfigErrors> {
+) -> Result<(Vec<SettingRow>, Option<&'static str>), ConfigErrors> {
     let mut config = json!(unchecked.config);
     if let (Some(all), Value::Object(own)) = (config.as_object_mut(), json!(unchecked.own)) {
         all.extend(own);
@@ -132,8 +140,8 @@ fn check_settings<C: Serialize>(
     };
     let mut rows = Vec::new();
     add_rows(settings, None, &config, &line, &mut rows);
-    unchecked.check()?;
-    Ok(rows)
+    let (checked, _) = unchecked.check()?;
+    Ok((rows, missing_keys(&checked)))
 }
 
 /// Adds a row for each setting in a table.

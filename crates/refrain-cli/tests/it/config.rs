@@ -133,6 +133,32 @@ fn check_of_a_gateway_file_names_the_right_command() {
 }
 
 #[test]
+fn check_notes_settings_that_need_keys() {
+    let files = Files::new();
+    let keys = files.keys("fleet.keys");
+    let seal = "[tasks]\nseal = true\n";
+    for (text, setting) in [
+        (seal.to_owned(), "`tasks.seal` needs keys"),
+        (
+            "advertise = \"http://10.0.0.7/mcp\"\n".to_owned(),
+            "--advertise (or `advertise` in the configuration) needs keys",
+        ),
+        (format!("keys = {keys:?}\n{seal}"), ""),
+    ] {
+        let output = config_check(&files.write("config.toml", &text), &[]);
+        assert!(output.ok, "{output:?}");
+        match setting {
+            "" => assert_eq!(output.err, ""),
+            setting => {
+                let note = format!("note: {setting}");
+                assert!(output.err.starts_with(&note), "{output:?}");
+                assert_eq!(output.err.lines().count(), 1, "{output:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn config_check_prints_every_setting_and_its_origin() {
     let files = Files::new();
     let text = "audience = \"ours\"\nallowed_hosts = [\n  \"a.example\", \"b.example\",\n]\n[limits]\nrounds = 5\n";

@@ -190,7 +190,7 @@ async fn sealed_tasks_need_keys_and_survive_a_restart() {
     let files = Files::new();
     let config = files.write("config.toml", "[tasks]\nseal = true\nlook_ms = 50\n");
     let error = Serve::new().config(&config).fails().await;
-    assert!(error.contains("tasks.seal needs keys"), "{error}");
+    assert!(error.contains("`tasks.seal` needs keys"), "{error}");
 
     let (keys, store) = (files.keys("fleet.keys"), files.path("sealed.db"));
     let serve = || Serve::new().config(&config).keys(&keys).store(&store);

@@ -122,7 +122,8 @@ async fn worker_ignores_the_advertised_url() {
     let files = Files::new();
     let config = files.write("fleet.toml", "advertise = \"http://127.0.0.1:1/mcp\"\n");
     let error = Serve::new().config(&config).fails().await;
-    assert!(error.contains("advertise needs keys"), "{error}");
+    let expected = "--advertise (or `advertise` in the configuration) needs keys";
+    assert!(error.contains(expected), "{error}");
     let mut worker = Serve::worker().config(&config).start_worker().await;
     worker.stop().await;
 }
