@@ -276,6 +276,9 @@ impl<C> UncheckedConfig<C> {
 pub(crate) fn read_tokens(file: &Path) -> Result<BearerTokens, AppError> {
     let text = input_file::read_text(file)
         .map_err(|error| format!("cannot read token file {}: {error}", file.display()))?;
+    if keys::is_key_file(&text) {
+        return Err(format!("{} is a key file, not a token file", file.display()).into());
+    }
     BearerTokens::parse(&text)
         .map_err(|error| format!("invalid token file {}: {error}", file.display()).into())
 }

@@ -158,6 +158,21 @@ fn check_notes_settings_that_need_keys() {
     }
 }
 
+#[tokio::test]
+async fn unusable_token_file_is_explained() {
+    let files = Files::new();
+    let keys = files.keys("fleet.keys");
+    let error = Serve::new().tokens(&keys).fails().await;
+    let expected = format!("{} is a key file, not a token file", keys.display());
+    assert!(error.contains(&expected), "{error}");
+    for text in ["", "# nobody\n\n"] {
+        let file = files.write("callers.txt", text);
+        let error = Serve::new().tokens(&file).fails().await;
+        let expected = format!("invalid token file {}: no caller;", file.display());
+        assert!(error.contains(&expected), "{error}");
+    }
+}
+
 #[test]
 fn config_check_prints_every_setting_and_its_origin() {
     let files = Files::new();
