@@ -1,7 +1,7 @@
 //! The program around a server: its name, its commands and its flags.
 
 use crate::config::{Settings, UncheckedConfig};
-use crate::error::program;
+use crate::error::{program, remove_distant_tip};
 use crate::instance::InstanceFlags;
 use crate::serve::ServeOptions;
 use crate::setup::{BuildSetup, Setup};
@@ -211,7 +211,11 @@ impl<F: Args, C: Serialize + DeserializeOwned> App<F, C> {
 
     /// Parses the command line, runs the command and prints its error. Returns the exit code of the process.
     pub fn main(&self) -> ExitCode {
-        let matches = self.build_command_line().get_matches();
+        let matches = self.build_command_line().try_get_matches();
+        let matches = matches.unwrap_or_else(|mut error| {
+            remove_distant_tip(&mut error);
+            error.exit()
+        });
         let cli = Cli::<F>::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
         self.run(cli.command).unwrap_or_else(|error| {
             print_error(&error.to_string());

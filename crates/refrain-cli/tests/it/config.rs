@@ -174,6 +174,28 @@ async fn unusable_token_file_is_explained() {
 }
 
 #[test]
+fn tip_for_an_unknown_flag_is_similar() {
+    for (arguments, tip) in [
+        (
+            &["call", "http://127.0.0.1:1/mcp", "tool", "--bogus"][..],
+            None,
+        ),
+        (&["gateway", "--drafts"], None),
+        (&["serve", "--lisen", "127.0.0.1:1"], Some("--listen")),
+    ] {
+        let output = refrain(arguments.iter().copied());
+        assert_eq!(output.code, 2, "{output:?}");
+        match tip {
+            None => assert!(!output.err.contains("similar"), "{output:?}"),
+            Some(tip) => {
+                let tip = format!("a similar argument exists: '{tip}'");
+                assert!(output.err.contains(&tip), "{output:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn config_check_prints_every_setting_and_its_origin() {
     let files = Files::new();
     let text = "audience = \"ours\"\nallowed_hosts = [\n  \"a.example\", \"b.example\",\n]\n[limits]\nrounds = 5\n";

@@ -159,6 +159,8 @@ async fn worker_rejects_flags_of_serve() {
         let output = refrain(["worker"].iter().chain(&flag));
         assert_eq!(output.code, 2, "{output:?}");
         assert!(output.err.contains("unexpected argument"), "{output:?}");
+        assert!(!output.err.contains("tip:"), "{output:?}");
+        assert!(!output.err.contains("--store"), "{output:?}");
     }
     let output = Serve::worker().args(["--log", "json", "--store", "sqlite:/no/such/place/x.db"]);
     let output = output.fails().await;
