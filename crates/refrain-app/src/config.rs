@@ -24,7 +24,7 @@ mod tests;
 mod value;
 
 pub use command::ConfigOptions;
-pub(crate) use command::run;
+pub(crate) use command::{CheckOwn, run};
 pub(crate) use settings::Settings;
 pub(crate) use tables::Config;
 pub use value::LogFormat;

@@ -10,7 +10,7 @@ use refrain_gateway::{
     BackendReport, BackendTable, CheckedGateway, Gateway, GatewayConfig, GatewayError, SETTINGS,
     ToolReport,
 };
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use url::Url;
 
@@ -145,21 +145,21 @@ fn app() -> App<BackendFlags, GatewayConfig> {
             .on_start(move |server| started.start(&server))
             .on_stop(async move { gateway.stop().await }))
     };
-    App::configured("refrain gateway", SETTINGS, build).default_store("memory:")
+    App::configured("refrain gateway", SETTINGS, build)
+        .default_store("memory:")
+        .check_settings(|config: &GatewayConfig| {
+            let errors = config.check().err().unwrap_or_default();
+            let errors = errors.iter();
+            errors
+                .map(|error| (error.setting(), error.to_string()))
+                .collect()
+        })
 }
 
 pub(crate) fn run(options: GatewayOptions) -> Result<ExitCode, AppError> {
     match options.command {
         None => app().serve(&options.serve),
-        Some(GatewayCommand::Config(options)) => {
-            let file = options.file().map(Path::to_owned);
-            let code = app().run(Command::Config(options))?;
-            // `config` has checked the syntax and the names of the settings, but not the rules of the gateway.
-            if let Some(file) = file.filter(|_| code == ExitCode::SUCCESS) {
-                checked(&app().read_settings(&file)?)?;
-            }
-            Ok(code)
-        }
+        Some(GatewayCommand::Config(options)) => app().run(Command::Config(options)),
         Some(GatewayCommand::Check(options)) => check(&options),
     }
 }

@@ -1,7 +1,8 @@
 //! `config`: checks a configuration file, prints the defaults.
 
 use super::UncheckedConfig;
-use super::errors::{ConfigErrors, position};
+use super::errors::{ConfigError, ConfigErrors, position};
+use super::file::Spans;
 use super::settings::{DEFAULTS, EntryPath, Settings, is_placeholder, split};
 use crate::servers::missing_keys;
 use crate::{AppError, KEYS, print_error};
@@ -10,6 +11,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,16 +23,6 @@ const UNSET: Style = Style::new().dimmed();
 pub struct ConfigOptions {
     #[command(subcommand)]
     command: ConfigCommand,
-}
-
-impl ConfigOptions {
-    /// The file to check.
-    pub fn file(&self) -> Option<&Path> {
-        match &self.command {
-            ConfigCommand::Check { file, .. } => Some(file),
-            ConfigCommand::Defaults => None,
-        }
-    }
 }
 
 #[derive(Subcommand)]
@@ -47,12 +39,16 @@ enum ConfigCommand {
     Defaults,
 }
 
+/// Checks the program's own settings: returns the name of each invalid one, and the error.
+pub(crate) type CheckOwn<C> = dyn Fn(&C) -> Vec<(String, String)>;
+
 pub(crate) fn run<C: Serialize + DeserializeOwned>(
     settings: &Settings,
     options: &ConfigOptions,
+    check_own: &CheckOwn<C>,
 ) -> Result<ExitCode, AppError> {
     match &options.command {
-        ConfigCommand::Check { file, json } => check::<C>(settings, file, *json),
+        ConfigCommand::Check { file, json } => check(settings, file, *json, check_own),
         ConfigCommand::Defaults => {
             anstream::print!("{DEFAULTS}");
             if !settings.own_text.is_empty() {
@@ -67,8 +63,10 @@ fn check<C: Serialize + DeserializeOwned>(
     settings: &Settings,
     file: &Path,
     json: bool,
+    check_own: &CheckOwn<C>,
 ) -> Result<ExitCode, AppError> {
-    match check_settings(settings, UncheckedConfig::<C>::read(settings, file)?) {
+    let unchecked = UncheckedConfig::<C>::read(settings, file)?;
+    match check_settings(settings, unchecked, check_own) {
         Ok((rows, missing_keys)) => {
             if json {
                 let settings: Vec<Value> = rows.iter().map(SettingRow::to_json).collect();
@@ -129,6 +127,7 @@ impl SettingRow {
 fn check_settings<C: Serialize>(
     settings: &Settings,
     unchecked: UncheckedConfig<C>,
+    check_own: &CheckOwn<C>,
 ) -> Result<(Vec<SettingRow>, Option<&'static str>), ConfigErrors> {
     let mut config = json!(unchecked.config);
     if let (Some(all), Value::Object(own)) = (config.as_object_mut(), json!(unchecked.own)) {
@@ -140,8 +139,28 @@ fn check_settings<C: Serialize>(
     };
     let mut rows = Vec::new();
     add_rows(settings, None, &config, &line, &mut rows);
-    let (checked, _) = unchecked.check()?;
-    Ok((rows, missing_keys(&checked)))
+    let (file, text) = (unchecked.file.clone(), unchecked.text.clone());
+    let (spans, has_settings) = (unchecked.spans.clone(), unchecked.has_settings);
+    let (checked, own) = unchecked.check()?;
+    let errors = check_own(&own).into_iter().map(|(setting, message)| {
+        let span = find_span(&spans, &setting);
+        ConfigError { span, message }
+    });
+    let errors: Vec<_> = errors.collect();
+    match errors.is_empty() {
+        true => Ok((rows, missing_keys(&checked))),
+        false => Err(ConfigErrors::new(file, text, errors, has_settings)),
+    }
+}
+
+/// The position of a setting, or else of the innermost table around it that the file has.
+fn find_span(spans: &Spans, mut setting: &str) -> Option<Range<usize>> {
+    loop {
+        if let Some(span) = spans.get(setting) {
+            return Some(span.clone());
+        }
+        setting = setting.rsplit_once('.')?.0;
+    }
 }
 
 /// Adds a row for each setting in a table.
