@@ -180,6 +180,34 @@ fn config_check_finds_the_mistakes_of_backends() {
 }
 
 #[test]
+fn backend_of_the_command_line_that_does_not_start_is_reported_once() {
+    for (backend, event, hint) in [
+        (
+            &["--", "no-such-program"][..],
+            "starting backend",
+            "hint: check the command and $PATH, or run it yourself to see the cause: it must speak MCP over standard input \
+             and output",
+        ),
+        (
+            &["--url", "http://127.0.0.1:1/mcp"],
+            "connecting to backend",
+            "hint: check that the URL is right, and that its server runs. If the server requires an access token, set \
+             `headers` or `oauth` in a configuration file",
+        ),
+    ] {
+        let output = refrain(["gateway", "--listen", "127.0.0.1:0"].iter().chain(backend));
+        assert_eq!(output.code, 1, "{output:?}");
+        let lines: Vec<&str> = output.err.lines().collect();
+        let [start, error, last] = &lines[..] else {
+            panic!("expected three lines: {output:?}");
+        };
+        assert!(start.contains(event), "{start}");
+        assert!(error.starts_with("error: backend \"server\": "), "{error}");
+        assert_eq!(*last, hint);
+    }
+}
+
+#[test]
 fn program_that_is_missing_fails_the_check() {
     let output = refrain(["gateway", "check", "--", "no-such-program"]);
     assert_eq!(output.code, 1, "{output:?}");
