@@ -1,7 +1,7 @@
 //! The program around a server: its name, its commands and its flags.
 
-use crate::config::{Settings, UncheckedConfig};
-use crate::error::program;
+use crate::config::{CheckOwn, Settings, UncheckedConfig};
+use crate::error::{program, remove_distant_tip};
 use crate::instance::InstanceFlags;
 use crate::serve::ServeOptions;
 use crate::setup::{BuildSetup, Setup};
@@ -48,6 +48,7 @@ pub struct App<F: Args = NoFlags, C = NoSettings> {
     pub(crate) default_store: StoreUrl,
     pub(crate) build: Box<dyn BuildSetup<F, C>>,
     pub(crate) build_endpoint: Option<Box<BuildEndpoint<F>>>,
+    check_settings: Box<CheckOwn<C>>,
     /// The command line with all commands, if the program has more than [`Command`].
     command_line: Option<fn() -> clap::Command>,
 }
@@ -175,6 +176,7 @@ impl<F: Args, C: Serialize + DeserializeOwned> App<F, C> {
             default_store: StoreUrl::default(),
             build: Box::new(build),
             build_endpoint: None,
+            check_settings: Box::new(|_| Vec::new()),
             command_line: None,
         }
     }
@@ -188,6 +190,13 @@ impl<F: Args, C: Serialize + DeserializeOwned> App<F, C> {
     /// The store if neither a flag nor the file nor the environment sets one. Without this, `sqlite:refrain.db`.
     pub fn default_store(mut self, url: &str) -> Self {
         self.default_store = url.to_owned().into();
+        self
+    }
+
+    /// Checks the program's own settings for `config check`, after their types. `check` returns the name of each invalid
+    /// setting, such as `weather.refresh_seconds`, and the error.
+    pub fn check_settings(mut self, check: impl Fn(&C) -> Vec<(String, String)> + 'static) -> Self {
+        self.check_settings = Box::new(check);
         self
     }
 
@@ -211,7 +220,11 @@ impl<F: Args, C: Serialize + DeserializeOwned> App<F, C> {
 
     /// Parses the command line, runs the command and prints its error. Returns the exit code of the process.
     pub fn main(&self) -> ExitCode {
-        let matches = self.build_command_line().get_matches();
+        let matches = self.build_command_line().try_get_matches();
+        let matches = matches.unwrap_or_else(|mut error| {
+            remove_distant_tip(&mut error);
+            error.exit()
+        });
         let cli = Cli::<F>::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
         self.run(cli.command).unwrap_or_else(|error| {
             print_error(&error.to_string());
@@ -265,7 +278,7 @@ impl<F: Args, C: Serialize + DeserializeOwned> App<F, C> {
                 tasks::run(self, &settings, &options)
             }
             Command::Keys(options) => keys::run(options),
-            Command::Config(options) => config::run::<C>(&settings, &options),
+            Command::Config(options) => config::run(&settings, &options, &*self.check_settings),
             Command::Completions(options) => {
                 shell_files::print_completions(self.build_command_line(), options)
             }

@@ -24,7 +24,7 @@ mod tests;
 mod value;
 
 pub use command::ConfigOptions;
-pub(crate) use command::run;
+pub(crate) use command::{CheckOwn, run};
 pub(crate) use settings::Settings;
 pub(crate) use tables::Config;
 pub use value::LogFormat;
@@ -61,6 +61,10 @@ pub(crate) struct UncheckedConfig<C> {
     has_settings: bool,
     /// The value of `--explain`.
     pub(crate) explain: Option<String>,
+    /// Whether the process serves no clients.
+    is_worker: bool,
+    /// Whether the file is a configuration of `refrain gateway`, and this is another program.
+    is_of_gateway: bool,
 }
 
 /// A valid configuration, with the contents of the files that it names.
@@ -73,6 +77,8 @@ pub(crate) struct CheckedConfig {
     pub(crate) auth: AuthPolicy,
     pub(crate) webhooks: Vec<Webhook>,
     pub(crate) explain: Option<String>,
+    /// Whether the process serves no clients.
+    pub(crate) is_worker: bool,
 }
 
 impl<C: DeserializeOwned> UncheckedConfig<C> {
@@ -120,6 +126,7 @@ impl<C> UncheckedConfig<C> {
         self.config.advertise = None;
         self.config.tls_cert = None;
         self.config.tls_key = None;
+        self.is_worker = true;
     }
 
     /// Checks the whole configuration, and returns it with the program's own settings. Errors are in the order of the file.
@@ -141,17 +148,19 @@ impl<C> UncheckedConfig<C> {
                     auth,
                     webhooks,
                     explain: self.explain,
+                    is_worker: self.is_worker,
                 };
                 Ok((checked, own))
             }
             _ => {
                 let (file, text) = (self.file, self.text);
-                Err(ConfigErrors::new(
-                    file,
-                    text,
-                    self.errors,
-                    self.has_settings,
-                ))
+                let errors = ConfigErrors::new(file, text, self.errors, self.has_settings);
+                Err(match self.is_of_gateway {
+                    true => errors.with_hint(
+                        "check a file of the gateway with `refrain gateway config check FILE`",
+                    ),
+                    false => errors,
+                })
             }
         }
     }
@@ -268,6 +277,9 @@ impl<C> UncheckedConfig<C> {
 pub(crate) fn read_tokens(file: &Path) -> Result<BearerTokens, AppError> {
     let text = input_file::read_text(file)
         .map_err(|error| format!("cannot read token file {}: {error}", file.display()))?;
+    if keys::is_key_file(&text) {
+        return Err(format!("{} is a key file, not a token file", file.display()).into());
+    }
     BearerTokens::parse(&text)
         .map_err(|error| format!("invalid token file {}: {error}", file.display()).into())
 }

@@ -1,6 +1,8 @@
 //! Errors of commands, printed as `error: …` and `hint: …` lines.
 
 use anstyle::{AnsiColor, Style};
+use clap::error::{ContextKind, ContextValue};
+use refrain_wire::similar_names;
 use std::fmt::{Display, Write};
 use std::path::Path;
 
@@ -10,6 +12,27 @@ pub type AppError = Box<dyn std::error::Error + Send + Sync>;
 /// An error with a hint.
 pub fn with_hint(message: impl Display, hint: impl Display) -> AppError {
     format!("{message}\nhint: {hint}").into()
+}
+
+/// Removes clap's tip that "a similar argument exists" if the name of that flag is not similar, and the usage with that flag.
+pub fn remove_distant_tip(error: &mut clap::Error) {
+    let name = |kind| match error.get(kind) {
+        Some(ContextValue::String(name)) => Some(name.trim_start_matches('-')),
+        _ => None,
+    };
+    if let (Some(unknown), Some(tip)) = (
+        name(ContextKind::InvalidArg),
+        name(ContextKind::SuggestedArg),
+    ) && similar_names(unknown, [tip]).is_empty()
+    {
+        let tip = format!("--{tip} ");
+        if let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage)
+            && usage.to_string().contains(&tip)
+        {
+            error.remove(ContextKind::Usage);
+        }
+        error.remove(ContextKind::SuggestedArg);
+    }
 }
 
 /// The name of the executable.

@@ -206,16 +206,6 @@ async fn run_metrics(listener: Option<TcpListener>, server: Server) -> Result<()
     }
 }
 
-/// Reports on standard error that the instance is up. `$RUST_LOG` filters only the JSON form.
-pub(crate) fn announce(program: &str, config: &Config, event: &'static str, url: &str) {
-    match config.log {
-        LogFormat::Text if url.is_empty() => anstream::eprintln!("{program}: {event}"),
-        LogFormat::Text => anstream::eprintln!("{program}: {event} on {url}"),
-        LogFormat::Json if url.is_empty() => tracing::info!("{event}"),
-        LogFormat::Json => tracing::info!(url, "{event}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

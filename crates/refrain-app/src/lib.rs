@@ -62,7 +62,7 @@ mod worker;
 
 pub use app::{App, Command, NoFlags, NoSettings};
 pub use config::ConfigOptions;
-pub use error::{AppError, print_error, with_hint};
+pub use error::{AppError, print_error, remove_distant_tip, with_hint};
 pub use serve::ServeOptions;
 pub use servers::KEYS;
 pub use setup::Setup;

@@ -1,9 +1,9 @@
 //! `serve`: one instance over HTTP, or over standard input and output.
 
 use crate::config::{
-    Address, Config, Host, Hosts, NonBlank, Origin, Settings, UncheckedConfig, parse,
+    Address, Config, Host, Hosts, LogFormat, NonBlank, Origin, Settings, UncheckedConfig, parse,
 };
-use crate::instance::{InstanceFlags, announce, listen};
+use crate::instance::{InstanceFlags, listen};
 use crate::servers::Servers;
 use crate::signals::Shutdown;
 use crate::{App, AppError, EndpointFlags, NoFlags, auth};
@@ -140,7 +140,12 @@ async fn serve_http(
         scheme = "https";
     }
     let base = format!("{scheme}://{address}");
-    announce(program, config, "listening", &format!("{base}/mcp"));
+    let url = format!("{base}/mcp");
+    // `$RUST_LOG` filters only the JSON form.
+    match config.log {
+        LogFormat::Text => anstream::eprintln!("{program}: listening on {url}"),
+        LogFormat::Json => tracing::info!(url, "listening"),
+    }
     servers.endpoints.log(&base);
     if !address.ip().is_loopback() && config.is_unauthenticated() {
         tracing::warn!(

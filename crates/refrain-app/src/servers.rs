@@ -6,6 +6,7 @@ use crate::store::StoreUrl;
 use crate::{App, AppError, EndpointFlags, Endpoints};
 use clap::Args;
 use refrain::auth::BearerTokens;
+use refrain::runtime::SystemSource;
 use refrain::server::{KeyRing, Server, ServerBuilder, TlsCertificate};
 use refrain::store::Store;
 use std::sync::Arc;
@@ -88,14 +89,7 @@ pub(crate) async fn open_store<F: Args, C>(
 
 /// Checks the settings that need keys which outlive the process.
 fn check_keys(config: &CheckedConfig) -> Result<(), AppError> {
-    if config.keys.is_some() {
-        return Ok(());
-    }
-    let message = if config.config.tasks.seal {
-        "tasks.seal needs keys that outlive the process"
-    } else if config.config.advertise.is_some() {
-        "advertise needs keys that all instances share"
-    } else {
+    let Some(message) = missing_keys(config) else {
         return Ok(());
     };
     let program = program();
@@ -106,6 +100,21 @@ fn check_keys(config: &CheckedConfig) -> Result<(), AppError> {
              its path, or put the text of the file into ${KEYS}"
         ),
     ))
+}
+
+/// The setting that needs keys, if there are none.
+pub(crate) fn missing_keys(config: &CheckedConfig) -> Option<&'static str> {
+    if config.keys.is_some() {
+        None
+    } else if config.config.tasks.seal {
+        Some("`tasks.seal` needs keys that outlive the process")
+    } else if config.config.advertise.is_some() {
+        Some(
+            "--advertise (or `advertise` in the configuration) needs keys that all instances share",
+        )
+    } else {
+        None
+    }
 }
 
 /// Applies the settings that all servers of the instance share.
@@ -131,6 +140,9 @@ pub(crate) fn configure(
     }
     if let Some(ring) = &checked.keys {
         builder = builder.keys(ring.clone());
+    } else if checked.is_worker {
+        // Without keys, the builder warns about calls. A worker serves none.
+        builder = builder.keys(KeyRing::generate(&SystemSource::new()));
     }
     if let Some(tokens) = &checked.tokens {
         builder = builder.authenticator(tokens.clone());

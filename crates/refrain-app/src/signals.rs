@@ -74,32 +74,36 @@ pub(crate) fn reload_on_hangup(servers: &Servers, config: &Config) -> Result<(),
 }
 
 async fn reload_keys(servers: Vec<Server>, file: PathBuf) {
+    let name = file.display().to_string();
     let read = move || {
         secret_file::warn_if_exposed(&file);
         keys::read(&file)
     };
-    match read_in_time(read).await {
+    match read_in_time(&name, read).await {
         Ok(ring) => {
             for server in servers {
                 server.reload_keys(ring.clone());
             }
             // Logged last: from this line on the new keys are in use.
-            tracing::info!(keys = ?ring, "keys reloaded");
+            let keys = ring.list().map(|(id, state)| format!("{id} {state}"));
+            let keys = keys.collect::<Vec<_>>().join(", ");
+            tracing::info!(file = name, keys, "keys reloaded");
         }
         Err(error) => tracing::error!(%error, "failed to reload keys; the old keys stay in use"),
     }
 }
 
 async fn reload_certificate(certificate: TlsCertificate, files: TlsFiles) {
-    let file = files.cert.clone();
+    let file = files.cert.display().to_string();
+    let names = format!("{file} and {}", files.key.display());
     let read = move || {
         secret_file::warn_if_exposed(&files.key);
         files.read()
     };
-    match read_in_time(read).await {
+    match read_in_time(&names, read).await {
         Ok(new) => {
             certificate.replace(&new);
-            tracing::info!(file = %file.display(), "certificate reloaded");
+            tracing::info!(file, "certificate reloaded");
         }
         Err(error) => {
             tracing::error!(%error, "failed to reload the certificate; the old one stays in use");
@@ -108,11 +112,11 @@ async fn reload_certificate(certificate: TlsCertificate, files: TlsFiles) {
 }
 
 async fn reload_tokens(tokens: BearerTokens, file: PathBuf) {
-    let name = file.clone();
-    match read_in_time(move || read_tokens(&file)).await {
+    let name = file.display().to_string();
+    match read_in_time(&name, move || read_tokens(&file)).await {
         Ok(new) => {
             tokens.replace(&new);
-            tracing::info!(file = %name.display(), "token file reloaded");
+            tracing::info!(file = name, "token file reloaded");
         }
         Err(error) => {
             tracing::error!(%error, "failed to reload the token file; the old one stays in use");
@@ -122,10 +126,14 @@ async fn reload_tokens(tokens: BearerTokens, file: PathBuf) {
 
 /// Reads files on another thread: a pipe or a network file system may block for ever.
 async fn read_in_time<T: Send + 'static>(
+    name: &str,
     read: impl FnOnce() -> Result<T, AppError> + Send + 'static,
 ) -> Result<T, AppError> {
     match tokio::time::timeout(READ_TIMEOUT, spawn_blocking(read)).await {
         Ok(done) => done?,
-        Err(_) => Err(format!("reading took longer than {} s", READ_TIMEOUT.as_secs()).into()),
+        Err(_) => {
+            let seconds = READ_TIMEOUT.as_secs();
+            Err(format!("reading {name} took longer than {seconds} s").into())
+        }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub const STORE: &str = "REFRAIN_STORE";
 const DEFAULT: &str = "sqlite:refrain.db";
 const CHECK_HINT: &str = "check --store, `store` in the configuration file, or $REFRAIN_STORE";
-const SHARED_HINT: &str =
+pub(crate) const SHARED_HINT: &str =
     "pass the store that the instances use: --store URL, --config FILE or $REFRAIN_STORE";
 
 /// The URL of a store. Its password is never printed.
@@ -62,13 +62,19 @@ impl StoreUrl {
     }
 
     pub(crate) async fn open_existing(&self) -> Result<Arc<dyn Store>, AppError> {
-        match self.file() {
-            Some(file) if !file.is_empty() && !Path::new(file).exists() => Err(with_hint(
+        match self.is_new() {
+            true => Err(with_hint(
                 format!("store {self} does not exist"),
                 SHARED_HINT,
             )),
-            _ => self.open().await,
+            false => self.open().await,
         }
+    }
+
+    /// Whether opening the store creates its file.
+    pub(crate) fn is_new(&self) -> bool {
+        let file = self.file().filter(|file| !file.is_empty());
+        file.is_some_and(|file| !Path::new(file).exists())
     }
 
     /// Whether each process has its own store.
@@ -98,7 +104,11 @@ impl From<String> for StoreUrl {
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.file().is_some() {
-            return f.write_str(&self.0);
+            let (file, options) = match self.0.split_once('?') {
+                Some((file, _)) => (file, "?…"),
+                None => (self.0.as_str(), ""),
+            };
+            return write!(f, "{file}{options}");
         }
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("", &self.0));
         // In a malformed URL, everything before the last `@` may be part of the password.
@@ -132,7 +142,7 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// Replaces each character of a URL's password in a line with a star.
+/// Replaces each character of a URL's password, and of the values of its parameters, in a line with a star.
 pub(crate) fn mask_password(line: &str) -> String {
     let mask = |from: usize, to: usize, line: &str| {
         let stars = "*".repeat(line[from..to].chars().count());
@@ -145,6 +155,18 @@ pub(crate) fn mask_password(line: &str) -> String {
         let length = line[from..].find(['&', '"', '\'']);
         let to = length.map_or(line.len(), |length| from + length);
         line = mask(from, to, &line);
+    }
+    let url = line.find("://").or_else(|| line.find("sqlite:"));
+    let mut rest = url.and_then(|url| Some(url + line[url..].find('?')?));
+    while let Some(at) = rest
+        && let Some(length) = line[at..].find('=')
+    {
+        let from = at + length + 1;
+        let length = line[from..].find(['&', '"', '\'']);
+        let to = length.map_or(line.len(), |length| from + length);
+        let characters = line[from..to].chars().count();
+        line = mask(from, to, &line);
+        rest = Some(from + characters).filter(|end| line[*end..].starts_with('&'));
     }
     if let Some(scheme) = line.find("://")
         && let Some(end) = line.rfind('@').filter(|end| *end > scheme)
@@ -167,6 +189,7 @@ mod tests {
                 "sqlite:///srv/a@b/refrain.db",
                 "sqlite:///srv/a@b/refrain.db",
             ),
+            ("sqlite:x.db?key=secret", "sqlite:x.db?…"),
             ("memory:", "memory:"),
             ("postgres://db/tasks", "postgres://db/tasks"),
             ("postgres://me@db/tasks", "postgres://me:…@db/tasks"),
@@ -203,7 +226,15 @@ mod tests {
             ),
             (
                 "store = \"postgres://db/t?password=süß&x=1\"",
-                "store = \"postgres://db/t?password=***&x=1\"",
+                "store = \"postgres://db/t?password=***&x=*\"",
+            ),
+            (
+                "store = \"postgres://db/t?a=süß&pwd=x@y=z\" # comment = 1",
+                "store = \"postgres://db/t?a=***&pwd=*****\" # comment = 1",
+            ),
+            (
+                "store = \"sqlite:x.db?key=süß\"",
+                "store = \"sqlite:x.db?key=***\"",
             ),
             (
                 "resource = \"https://mcp.example.com:1/mcp\"",

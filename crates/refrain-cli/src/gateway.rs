@@ -10,12 +10,13 @@ use refrain_gateway::{
     BackendReport, BackendTable, CheckedGateway, Gateway, GatewayConfig, GatewayError, SETTINGS,
     ToolReport,
 };
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use url::Url;
 
-const COMMAND_HINT: &str = "check the command and $PATH, or run it yourself to see the cause: it must speak MCP over standard input and output. \
-                          A command of a configuration file may need an environment variable in `env`, or `inherit_env = true`";
+const COMMAND_HINT: &str = "check the command and $PATH, or run it yourself to see the cause: it must speak MCP over standard input and output";
+/// The rest of [`COMMAND_HINT`] for a command in a configuration file.
+const ENV_HINT: &str = ". It may need an environment variable in `env`, or `inherit_env = true`";
 const URL_HINT: &str = "check that the URL is right, and that its server runs. If the server requires an access token, set `headers` or `oauth` in \
                       a configuration file";
 /// The maximum width of a column. Formatting panics above 65,535.
@@ -110,11 +111,12 @@ fn checked(config: &GatewayConfig) -> Result<CheckedGateway, AppError> {
 }
 
 /// What to check if this backend did not start.
-fn start_hint(config: &GatewayConfig, backend: &str) -> &'static str {
-    let table = config.backends.get(backend);
-    match table.is_some_and(|table| table.url.is_some()) {
-        true => URL_HINT,
-        false => COMMAND_HINT,
+fn start_hint(config: &GatewayConfig, backend: &str) -> String {
+    match config.backends.get(backend) {
+        Some(table) if table.url.is_some() => URL_HINT.to_owned(),
+        // A command of the command line has all variables.
+        Some(table) if table.inherit_env => COMMAND_HINT.to_owned(),
+        _ => format!("{COMMAND_HINT}{ENV_HINT}"),
     }
 }
 
@@ -145,21 +147,21 @@ fn app() -> App<BackendFlags, GatewayConfig> {
             .on_start(move |server| started.start(&server))
             .on_stop(async move { gateway.stop().await }))
     };
-    App::configured("refrain gateway", SETTINGS, build).default_store("memory:")
+    App::configured("refrain gateway", SETTINGS, build)
+        .default_store("memory:")
+        .check_settings(|config: &GatewayConfig| {
+            let errors = config.check().err().unwrap_or_default();
+            let errors = errors.iter();
+            errors
+                .map(|error| (error.setting(), error.to_string()))
+                .collect()
+        })
 }
 
 pub(crate) fn run(options: GatewayOptions) -> Result<ExitCode, AppError> {
     match options.command {
         None => app().serve(&options.serve),
-        Some(GatewayCommand::Config(options)) => {
-            let file = options.file().map(Path::to_owned);
-            let code = app().run(Command::Config(options))?;
-            // `config` has checked the syntax and the names of the settings, but not the rules of the gateway.
-            if let Some(file) = file.filter(|_| code == ExitCode::SUCCESS) {
-                checked(&app().read_settings(&file)?)?;
-            }
-            Ok(code)
-        }
+        Some(GatewayCommand::Config(options)) => app().run(Command::Config(options)),
         Some(GatewayCommand::Check(options)) => check(&options),
     }
 }
@@ -177,7 +179,7 @@ fn check(options: &CheckOptions) -> Result<ExitCode, AppError> {
         anstream::println!("{}", serde_json::to_string_pretty(&reports)?);
     } else {
         for report in &reports {
-            print(report, start_hint(&config, &report.backend));
+            print(report, &start_hint(&config, &report.backend));
         }
     }
     let is_ok = reports.iter().all(|report| report.error.is_none());

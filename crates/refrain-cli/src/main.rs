@@ -88,6 +88,7 @@ fn main() -> ExitCode {
         // clap's tip to put an unknown flag after `--` is wrong: the command of --stdio follows it.
         if error.kind() == ErrorKind::UnknownArgument {
             error.remove(ContextKind::Suggested);
+            refrain_app::remove_distant_tip(&mut error);
         }
         if error.use_stderr() {
             client::print_usage_error_as_json(error.to_string().trim_end());

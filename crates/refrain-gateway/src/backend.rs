@@ -290,7 +290,12 @@ impl Connector {
             None => 1,
         };
         let backoff = FIRST_BACKOFF.saturating_mul(1 << (count - 1).min(10));
-        limited_event!(WARN, backend = self.spec.name, %error, "failed to start backend");
+        if failure.is_none() && self.negotiated.lock().is_none() {
+            // The gateway reports the error of the first start itself.
+            tracing::debug!(backend = self.spec.name, %error, "failed to start backend");
+        } else {
+            limited_event!(WARN, backend = self.spec.name, %error, "failed to start backend");
+        }
         *failure = Some(StartFailure {
             count,
             retry_at: Instant::now() + backoff.min(MAX_BACKOFF),

@@ -243,9 +243,12 @@ pub enum ConfigError {
         "invalid backend name {0:?}: expected 1 to 64 letters, digits, hyphens and underscores"
     )]
     BackendName(String),
-    /// Not exactly one of `command` and `url` is set.
-    #[error("backends.{0}: set either `command` or `url`")]
-    Transport(String),
+    /// Neither `command` nor `url` is set.
+    #[error("backends.{0}: neither `command` nor `url` is set")]
+    NoTransport(String),
+    /// Both `command` and `url` are set.
+    #[error("backends.{0}: `command` and `url` are both set; remove one")]
+    TwoTransports(String),
     /// A setting is only for the other kind of backend.
     #[error("backends.{backend}.{setting} is only for a backend with `{kind}`")]
     Misplaced {
@@ -286,6 +289,32 @@ pub enum ConfigError {
         /// The limit of all callers.
         total: usize,
     },
+}
+
+impl ConfigError {
+    /// The name of the invalid setting or table in the file.
+    pub fn setting(&self) -> String {
+        let table = |backend: &str| match check::is_bare(backend) {
+            true => format!("backends.{backend}"),
+            false => format!("backends.{backend:?}"),
+        };
+        match self {
+            Self::NoBackend => "backends".to_owned(),
+            Self::BackendName(backend)
+            | Self::NoTransport(backend)
+            | Self::TwoTransports(backend) => table(backend),
+            Self::Misplaced {
+                backend, setting, ..
+            } => format!("{}.{setting}", table(backend)),
+            Self::Value {
+                backend, setting, ..
+            }
+            | Self::Setting {
+                backend, setting, ..
+            } => format!("{}.{setting}", table(backend)),
+            Self::Connections { .. } => "gateway.connections_each".to_owned(),
+        }
+    }
 }
 
 /// How to reach a backend. Contains secrets, so it has no `Debug`.

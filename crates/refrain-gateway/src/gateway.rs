@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, BackendStartError};
 use crate::catalog::{Availability, BackendLists, OfferedNames, is_denied};
-use crate::config::{CheckedGateway, GatewayTable, Unavailable};
+use crate::config::{BackendTransport, CheckedGateway, GatewayTable, Unavailable};
 use crate::metrics::GatewayMetrics;
 use crate::pool::ConnectionLimits;
 use crate::service::{self, Service, ServiceError};
@@ -146,7 +146,15 @@ impl Gateway {
     /// With `all_required`, fails if a backend is down. Otherwise such a backend is started again in the background.
     pub async fn connect(&self, all_required: bool) -> Result<ServerBuilder, GatewayError> {
         let starting = self.backends.iter().map(async |backend| {
-            tracing::info!(backend = backend.spec.name, "starting backend");
+            let name = &backend.spec.name;
+            match backend.spec.transport {
+                BackendTransport::Process { .. } => {
+                    tracing::info!(backend = name, "starting backend");
+                }
+                BackendTransport::Http { .. } => {
+                    tracing::info!(backend = name, "connecting to backend");
+                }
+            }
             let permit = self.limits.try_acquire(&backend.spec, None).ok();
             let starting = Service::start(backend, permit);
             if all_required {

@@ -27,6 +27,7 @@ mod leases;
 mod namespace;
 mod notifications;
 mod options;
+mod outage;
 mod request;
 mod resume;
 mod sealing;

@@ -45,7 +45,7 @@ pub enum OpenStoreError {
 }
 
 /// Why a store URL is invalid. The messages do not contain the URL, which may contain a password.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
     /// The scheme is unknown, or its cargo feature is disabled.
@@ -60,7 +60,24 @@ pub enum UrlError {
     /// The URL of a SQLite file has options.
     #[error("SQLite options are not supported: remove the part after `?`")]
     SqliteOptions,
-    /// The URL of a Postgres database is malformed.
+    /// The URL of a Postgres database has an invalid port.
+    #[error("invalid port: expected a number up to 65535")]
+    Port,
+    /// The URL of a Postgres database has an invalid host.
+    #[error("invalid host: expected a name or an IP address, an IPv6 address in brackets")]
+    Host,
+    /// The URL of a Postgres database has a parameter with this name, which is not supported.
+    #[error("unsupported parameter `{0}`: the supported ones are {PARAMETERS}")]
+    Parameter(String),
+    /// A parameter in the URL of a Postgres database has an invalid value.
+    #[error("invalid value of the parameter `{name}`: expected {expected}")]
+    Value {
+        /// The name of the parameter.
+        name: &'static str,
+        /// The valid values.
+        expected: &'static str,
+    },
+    /// The URL of a Postgres database is malformed in another way.
     #[error(
         "expected `postgres://user:password@host:5432/database?sslmode=require`, with `%40` for an `@` in the \
          password, `%2F` for `/`, `%3A` for `:`, `%3F` for `?` and `%23` for `#`"
@@ -127,6 +144,10 @@ pub fn check_url(url: &str) -> Result<(), UrlError> {
         _ => Err(UrlError::Scheme),
     }
 }
+
+/// The parameters of the URL of a Postgres database.
+const PARAMETERS: &str = "sslmode, sslrootcert, sslcert, sslkey, user, password, dbname, host, hostaddr, port, \
+     application_name, options and statement-cache-capacity";
 
 /// The schemes that this build supports.
 const SCHEMES: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "postgres")) {

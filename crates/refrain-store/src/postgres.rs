@@ -13,6 +13,7 @@ mod connections;
 mod hints;
 mod hosts;
 mod outbox;
+mod parameters;
 mod tasks;
 mod text;
 
@@ -73,9 +74,10 @@ impl PgStore {
     /// tables.
     ///
     /// With several hosts, `postgres://user:password@one:5432,two:5432/database`, the store uses the one that accepts writes,
-    /// and searches for it again after an error. The parameters of the URL are the same as for `psql`. With
-    /// `sslmode=verify-full` the server needs a certificate for its name, issued by a public authority or by the authority in
-    /// `sslrootcert`.
+    /// and searches for it again after an error. The URL may have these parameters of `psql`: `sslmode`, `sslrootcert`,
+    /// `sslcert`, `sslkey`, `user`, `password`, `dbname`, `host`, `hostaddr`, `port`, `application_name` and `options`; and
+    /// `statement-cache-capacity`, the number of prepared statements of a connection. With `sslmode=verify-full` the server
+    /// needs a certificate for its name, issued by a public authority or by the authority in `sslrootcert`.
     pub async fn open(url: &str) -> Result<Self, OpenStoreError> {
         let opened = tokio::time::timeout(OPEN_TIMEOUT, Self::connect(Hosts::parse(url)?)).await;
         opened.map_err(|_| StoreError::timed_out(OPEN_TIMEOUT))?

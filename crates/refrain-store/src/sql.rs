@@ -60,8 +60,27 @@ impl From<sqlx::Error> for StoreError {
                 .map_or(Self::Failed as ErrorVariant, |code| error_variant(&code)),
             _ => Self::Failed,
         };
+        #[cfg(feature = "postgres")]
+        if let Error::Database(database) = &error
+            && let Some(postgres) = database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()
+        {
+            let text = format!("{} ({})", postgres.message(), postgres.code());
+            return variant(Box::new(PostgresError {
+                text,
+                source: error,
+            }));
+        }
         variant(error.into())
     }
+}
+
+/// An error of Postgres, with its code. The text of sqlx ends in a line number of Postgres' source code.
+#[cfg(feature = "postgres")]
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct PostgresError {
+    text: String,
+    source: sqlx::Error,
 }
 
 /// A variant of [`StoreError`] that has a source.

@@ -116,14 +116,14 @@ pub trait TaskStore: Send + Sync + 'static {
     /// Otherwise the task that has been due longest comes first.
     fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>>;
 
-    /// Extends leases so that they end after the time `lease` from now. Returns the leases that are still held. An expired
-    /// lease is held until another worker claims the task.
+    /// Extends leases so that they end after the time `lease` from now. Returns the leases that are still held. A lease that
+    /// has run out still counts as held until the task is claimed, requeued or cancelled.
     fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>>;
 
     /// Writes the progress of a task.
     fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, CommitResult>;
 
-    /// Reads the answers that are not in the journal, by key, in the order of their asks.
+    /// Reads the answers that are not in the journal, each with its key, in the order of their asks.
     fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>>;
 
     /// Reads the revisions of these tasks. Missing tasks are omitted.

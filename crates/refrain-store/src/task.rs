@@ -229,7 +229,7 @@ pub struct ClaimedTask {
     pub call: Vec<u8>,
     /// Its journal.
     pub journal: Vec<u8>,
-    /// The answers that are not in the journal, by key, in the order of their asks.
+    /// The answers that are not in the journal, each with its key, in the order of their asks.
     pub answers: Vec<(String, Vec<u8>)>,
     /// The number of claims since its last progress, including this one.
     pub attempt: u32,

@@ -58,7 +58,7 @@ pub(crate) fn is_too_deep(json: &str) -> bool {
     if json.len() <= 2 * MAX_DEPTH {
         return false;
     }
-    let (mut depth, mut in_string, mut escaped) = (0, false, false);
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in json.bytes() {
         match byte {
             _ if escaped => escaped = false,
@@ -70,7 +70,8 @@ pub(crate) fn is_too_deep(json: &str) -> bool {
                     return true;
                 }
             }
-            b'}' | b']' if !in_string => depth -= 1,
+            // The text may be malformed.
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
             _ => {}
         }
     }

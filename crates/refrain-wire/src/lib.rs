@@ -37,8 +37,8 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 //!
-//! Invariants: decoded values borrow from the message; errors name the invalid member; unknown members are skipped; a
-//! duplicate of a known member is an error.
+//! Invariants: decoded values borrow from the message, except strings with escapes; errors name the invalid member; unknown
+//! members are skipped; a duplicate of a known member is an error.
 
 mod answer;
 mod ask;

@@ -1,14 +1,17 @@
 //! `config`: checks a configuration file, prints the defaults.
 
 use super::UncheckedConfig;
-use super::errors::{ConfigErrors, position};
+use super::errors::{ConfigError, ConfigErrors, position};
+use super::file::Spans;
 use super::settings::{DEFAULTS, EntryPath, Settings, is_placeholder, split};
-use crate::{AppError, print_error};
+use crate::servers::missing_keys;
+use crate::{AppError, KEYS, print_error};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -20,16 +23,6 @@ const UNSET: Style = Style::new().dimmed();
 pub struct ConfigOptions {
     #[command(subcommand)]
     command: ConfigCommand,
-}
-
-impl ConfigOptions {
-    /// The file to check.
-    pub fn file(&self) -> Option<&Path> {
-        match &self.command {
-            ConfigCommand::Check { file, .. } => Some(file),
-            ConfigCommand::Defaults => None,
-        }
-    }
 }
 
 #[derive(Subcommand)]
@@ -46,12 +39,16 @@ enum ConfigCommand {
     Defaults,
 }
 
+/// Checks the program's own settings: returns the name of each invalid one, and the error.
+pub(crate) type CheckOwn<C> = dyn Fn(&C) -> Vec<(String, String)>;
+
 pub(crate) fn run<C: Serialize + DeserializeOwned>(
     settings: &Settings,
     options: &ConfigOptions,
+    check_own: &CheckOwn<C>,
 ) -> Result<ExitCode, AppError> {
     match &options.command {
-        ConfigCommand::Check { file, json } => check::<C>(settings, file, *json),
+        ConfigCommand::Check { file, json } => check(settings, file, *json, check_own),
         ConfigCommand::Defaults => {
             anstream::print!("{DEFAULTS}");
             if !settings.own_text.is_empty() {
@@ -66,9 +63,11 @@ fn check<C: Serialize + DeserializeOwned>(
     settings: &Settings,
     file: &Path,
     json: bool,
+    check_own: &CheckOwn<C>,
 ) -> Result<ExitCode, AppError> {
-    match check_settings(settings, UncheckedConfig::<C>::read(settings, file)?) {
-        Ok(rows) => {
+    let unchecked = UncheckedConfig::<C>::read(settings, file)?;
+    match check_settings(settings, unchecked, check_own) {
+        Ok((rows, missing_keys)) => {
             if json {
                 let settings: Vec<Value> = rows.iter().map(SettingRow::to_json).collect();
                 let all =
@@ -76,6 +75,12 @@ fn check<C: Serialize + DeserializeOwned>(
                 anstream::println!("{all}");
             } else {
                 print(&rows);
+            }
+            // The keys may come from a flag or from the environment of the instance.
+            if let Some(message) = missing_keys.filter(|_| std::env::var_os(KEYS).is_none()) {
+                anstream::eprintln!(
+                    "note: {message}: set `keys`, or start the instance with --keys FILE or ${KEYS}"
+                );
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -117,11 +122,13 @@ impl SettingRow {
     }
 }
 
-/// Checks everything that `serve` checks, and returns the settings it would use.
+/// Checks everything that `serve` checks, and returns the settings it would use. Also returns which setting needs keys that
+/// the file does not have.
 fn check_settings<C: Serialize>(
     settings: &Settings,
     unchecked: UncheckedConfig<C>,
-) -> Result<Vec<SettingRow>, ConfigErrors> {
+    check_own: &CheckOwn<C>,
+) -> Result<(Vec<SettingRow>, Option<&'static str>), ConfigErrors> {
     let mut config = json!(unchecked.config);
     if let (Some(all), Value::Object(own)) = (config.as_object_mut(), json!(unchecked.own)) {
         all.extend(own);
@@ -132,8 +139,28 @@ fn check_settings<C: Serialize>(
     };
     let mut rows = Vec::new();
     add_rows(settings, None, &config, &line, &mut rows);
-    unchecked.check()?;
-    Ok(rows)
+    let (file, text) = (unchecked.file.clone(), unchecked.text.clone());
+    let (spans, has_settings) = (unchecked.spans.clone(), unchecked.has_settings);
+    let (checked, own) = unchecked.check()?;
+    let errors = check_own(&own).into_iter().map(|(setting, message)| {
+        let span = find_span(&spans, &setting);
+        ConfigError { span, message }
+    });
+    let errors: Vec<_> = errors.collect();
+    match errors.is_empty() {
+        true => Ok((rows, missing_keys(&checked))),
+        false => Err(ConfigErrors::new(file, text, errors, has_settings)),
+    }
+}
+
+/// The position of a setting, or else of the innermost table around it that the file has.
+fn find_span(spans: &Spans, mut setting: &str) -> Option<Range<usize>> {
+    loop {
+        if let Some(span) = spans.get(setting) {
+            return Some(span.clone());
+        }
+        setting = setting.rsplit_once('.')?.0;
+    }
 }
 
 /// Adds a row for each setting in a table.

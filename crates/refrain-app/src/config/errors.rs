@@ -24,6 +24,7 @@ pub(crate) struct ConfigErrors {
     list: Vec<ConfigError>,
     /// Whether lines of the file are printed. They may contain secrets if the file is not a configuration.
     has_excerpts: bool,
+    hint: Option<&'static str>,
 }
 
 /// A position in a text. Lines and columns are counted from 1.
@@ -50,7 +51,13 @@ impl ConfigErrors {
             text,
             list,
             has_excerpts,
+            hint: None,
         }
+    }
+
+    pub(super) fn with_hint(mut self, hint: &'static str) -> Self {
+        self.hint = Some(hint);
+        self
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Option<TextPosition<'_>>, &str)> {
@@ -111,6 +118,9 @@ impl fmt::Display for ConfigErrors {
             let (before, marker) = (" ".repeat(column - 1), "^".repeat(position.width));
             write!(f, "  {before}{MARKER}{marker}{MARKER:#}")?;
         }
-        Ok(())
+        match self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
     }
 }

@@ -23,6 +23,8 @@ const SHED_ABOVE: &str = "limits.shed_above";
 /// The table of the servers behind a gateway, and its names in the configurations of hosts.
 const BACKENDS: &str = "backends";
 const HOST_TABLES: [&str; 2] = ["mcpServers", "servers"];
+/// The tables of a gateway's own settings.
+const GATEWAY_TABLES: [&str; 2] = ["gateway", BACKENDS];
 /// How the parser's errors about a text without quotes begin, if it starts like another kind of value.
 const UNQUOTED_TEXT: [&str; 6] = [
     "invalid boolean",
@@ -67,6 +69,8 @@ impl<C: DeserializeOwned> UncheckedConfig<C> {
             invalid: Vec::new(),
             has_settings: settings.names.occur_in(text),
             explain: None,
+            is_worker: false,
+            is_of_gateway: false,
         };
         if !errors.is_empty() {
             if !parsed.has_settings {
@@ -79,6 +83,10 @@ impl<C: DeserializeOwned> UncheckedConfig<C> {
             return parsed;
         }
         let names = &settings.names;
+        parsed.is_of_gateway = GATEWAY_TABLES.iter().any(|name| {
+            let value = table.get(*name).map(Spanned::get_ref);
+            matches!(value, Some(DeValue::Table(_))) && !names.is_table(name)
+        });
         collect_spans(names, None, &table, &mut parsed.spans);
         let defaults = settings.defaults();
         let FileParts { built_in, own } = settings.split(table);

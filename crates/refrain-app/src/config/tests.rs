@@ -295,7 +295,7 @@ fn invalid_settings_are_rejected() {
         ),
         (
             "store = \"postgres://a:b:c/d\"",
-            "1:9: invalid store URL: expected `postgres://",
+            "1:9: invalid store URL: invalid port: expected",
         ),
         (
             "[limits]\nrounds = 4294967296",

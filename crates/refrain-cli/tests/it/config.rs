@@ -117,6 +117,85 @@ async fn file_that_is_not_a_configuration_is_not_quoted() {
 }
 
 #[test]
+fn check_of_a_gateway_file_names_the_right_command() {
+    let files = Files::new();
+    let hint = "hint: check a file of the gateway with `refrain gateway config check FILE`";
+    for (text, has_hint) in [
+        ("[backends.a]\ncommand = [\"a\"]\n", true),
+        ("[gateway]\nconnections = 8\n", true),
+        ("lisen = \"127.0.0.1:1\"\n", false),
+    ] {
+        let output = config_check(&files.write("gateway.toml", text), &[]);
+        assert_eq!(output.code, 1, "{output:?}");
+        let last = output.err.lines().last();
+        assert_eq!(last == Some(hint), has_hint, "{output:?}");
+    }
+}
+
+#[test]
+fn check_notes_settings_that_need_keys() {
+    let files = Files::new();
+    let keys = files.keys("fleet.keys");
+    let seal = "[tasks]\nseal = true\n";
+    for (text, setting) in [
+        (seal.to_owned(), "`tasks.seal` needs keys"),
+        (
+            "advertise = \"http://10.0.0.7/mcp\"\n".to_owned(),
+            "--advertise (or `advertise` in the configuration) needs keys",
+        ),
+        (format!("keys = {keys:?}\n{seal}"), ""),
+    ] {
+        let output = config_check(&files.write("config.toml", &text), &[]);
+        assert!(output.ok, "{output:?}");
+        match setting {
+            "" => assert_eq!(output.err, ""),
+            setting => {
+                let note = format!("note: {setting}");
+                assert!(output.err.starts_with(&note), "{output:?}");
+                assert_eq!(output.err.lines().count(), 1, "{output:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn unusable_token_file_is_explained() {
+    let files = Files::new();
+    let keys = files.keys("fleet.keys");
+    let error = Serve::new().tokens(&keys).fails().await;
+    let expected = format!("{} is a key file, not a token file", keys.display());
+    assert!(error.contains(&expected), "{error}");
+    for text in ["", "# nobody\n\n"] {
+        let file = files.write("callers.txt", text);
+        let error = Serve::new().tokens(&file).fails().await;
+        let expected = format!("invalid token file {}: no caller;", file.display());
+        assert!(error.contains(&expected), "{error}");
+    }
+}
+
+#[test]
+fn tip_for_an_unknown_flag_is_similar() {
+    for (arguments, tip) in [
+        (
+            &["call", "http://127.0.0.1:1/mcp", "tool", "--bogus"][..],
+            None,
+        ),
+        (&["gateway", "--drafts"], None),
+        (&["serve", "--lisen", "127.0.0.1:1"], Some("--listen")),
+    ] {
+        let output = refrain(arguments.iter().copied());
+        assert_eq!(output.code, 2, "{output:?}");
+        match tip {
+            None => assert!(!output.err.contains("similar"), "{output:?}"),
+            Some(tip) => {
+                let tip = format!("a similar argument exists: '{tip}'");
+                assert!(output.err.contains(&tip), "{output:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn config_check_prints_every_setting_and_its_origin() {
     let files = Files::new();
     let text = "audience = \"ours\"\nallowed_hosts = [\n  \"a.example\", \"b.example\",\n]\n[limits]\nrounds = 5\n";

@@ -152,6 +152,62 @@ fn table_of_a_host_is_corrected() {
 }
 
 #[test]
+fn config_check_finds_the_mistakes_of_backends() {
+    let files = Files::new();
+    let config = "[gateway]\nconnections_each = 0\n\n[backends.none]\n\n\
+                  [backends.both]\nurl = \"http://127.0.0.1:1/mcp\"\ncommand = [\"a\"]\n\n\
+                  [backends.misplaced]\ncommand = [\"a\"]\nexclusive = true\n\n\
+                  [backends.range]\ncommand = [\"a\"]\nconnections = 0\n";
+    let file = files.write("gateway.toml", config);
+    let path = file.to_str().expect("a path in UTF-8");
+    let output = refrain(["gateway", "config", "check", path]);
+    assert_eq!(output.code, 1, "{output:?}");
+    assert_eq!(output.out, "");
+    for error in [
+        ":2:20: invalid gateway.connections_each: expected a number from 1",
+        ":4:11: backends.none: neither `command` nor `url` is set",
+        ":6:11: backends.both: `command` and `url` are both set; remove one",
+        ":12:13: backends.misplaced.exclusive is only for a backend with `url`",
+        ":16:15: invalid backends.range.connections: expected a number from 1",
+    ] {
+        let error = format!("error: {path}{error}");
+        assert!(output.err.contains(&error), "{error} {output:?}");
+    }
+    let json = json_of(&refrain(["gateway", "config", "check", "--json", path]));
+    assert_eq!(json["usable"], false);
+    assert_eq!(json["mistakes"][1]["line"], 4);
+    assert_eq!(json["mistakes"].as_array().map(Vec::len), Some(5));
+}
+
+#[test]
+fn backend_of_the_command_line_that_does_not_start_is_reported_once() {
+    for (backend, event, hint) in [
+        (
+            &["--", "no-such-program"][..],
+            "starting backend",
+            "hint: check the command and $PATH, or run it yourself to see the cause: it must speak MCP over standard input \
+             and output",
+        ),
+        (
+            &["--url", "http://127.0.0.1:1/mcp"],
+            "connecting to backend",
+            "hint: check that the URL is right, and that its server runs. If the server requires an access token, set \
+             `headers` or `oauth` in a configuration file",
+        ),
+    ] {
+        let output = refrain(["gateway", "--listen", "127.0.0.1:0"].iter().chain(backend));
+        assert_eq!(output.code, 1, "{output:?}");
+        let lines: Vec<&str> = output.err.lines().collect();
+        let [start, error, last] = &lines[..] else {
+            panic!("expected three lines: {output:?}");
+        };
+        assert!(start.contains(event), "{start}");
+        assert!(error.starts_with("error: backend \"server\": "), "{error}");
+        assert_eq!(*last, hint);
+    }
+}
+
+#[test]
 fn program_that_is_missing_fails_the_check() {
     let output = refrain(["gateway", "check", "--", "no-such-program"]);
     assert_eq!(output.code, 1, "{output:?}");

@@ -339,8 +339,14 @@ async fn keys_are_read_from_the_environment() {
 
     // The flag overrides the variable.
     let other = files.keys("other.keys");
-    let c = Serve::new().env("REFRAIN_KEYS", &keys).keys(&other).start();
-    assert!(!accepts(&c.await, &call).await);
+    let c = Serve::new().env("REFRAIN_KEYS", &keys).keys(&other);
+    let c = c.start().await;
+    assert!(!accepts(&c, &call).await);
+    c.reload(RELOADED).await;
+    let line = c.log.wait_for(RELOADED, 1).await;
+    let (id, state) = list(&other).pop().expect("a key");
+    let fields = format!("file=\"{}\" keys=\"{id} {state}\"", other.display());
+    assert!(line.contains(&fields), "{line}");
 
     a.reload("SIGHUP ignored").await;
     assert!(accepts(&a, &call).await);

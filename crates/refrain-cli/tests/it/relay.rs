@@ -155,7 +155,12 @@ async fn invalid_advertised_url_is_rejected_at_start() {
     };
     let valid = "advertise = \"http://127.0.0.1:1/mcp\"\n";
     for (text, keys, flags, expected) in [
-        (valid, None, &[][..], "advertise needs keys"),
+        (
+            valid,
+            None,
+            &[][..],
+            "--advertise (or `advertise` in the configuration) needs keys",
+        ),
         (
             "advertise = \"10.0.0.8\"\n",
             Some(&*keys),

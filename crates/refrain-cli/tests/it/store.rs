@@ -32,6 +32,25 @@ async fn store_flag_overrides_the_file_and_the_environment() {
 }
 
 #[tokio::test]
+async fn parameter_of_a_store_url_is_not_logged() {
+    for (url, expected) in [
+        (
+            "postgres://127.0.0.1:1/x?sslpassword=hunter2",
+            "unsupported parameter `sslpassword`",
+        ),
+        (
+            "sqlite:x.db?key=hunter2",
+            "SQLite options are not supported",
+        ),
+    ] {
+        let serve = Serve::new().env("REFRAIN_STORE", url);
+        let error = serve.env("RUST_LOG", "trace").fails().await;
+        assert!(error.contains(expected), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn default_store_is_a_file_in_the_working_directory() {
     let files = Files::new();
     let (dir, file) = (files.path("."), files.path("refrain.db"));
@@ -178,7 +197,7 @@ async fn sealed_tasks_need_keys_and_survive_a_restart() {
     let files = Files::new();
     let config = files.write("config.toml", "[tasks]\nseal = true\nlook_ms = 50\n");
     let error = Serve::new().config(&config).fails().await;
-    assert!(error.contains("tasks.seal needs keys"), "{error}");
+    assert!(error.contains("`tasks.seal` needs keys"), "{error}");
 
     let (keys, store) = (files.keys("fleet.keys"), files.path("sealed.db"));
     let serve = || Serve::new().config(&config).keys(&keys).store(&store);

@@ -5,7 +5,7 @@ use crate::support::http::{status_of, text_of};
 use crate::support::tasks::{
     in_the_middle, shared_store, short_lease_config, show_task, wait_until_completed,
 };
-use crate::support::{Call, Client, Files, Ledger, Serve, refrain};
+use crate::support::{Call, Client, Files, Ledger, Serve, refrain, sqlite};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -122,8 +122,30 @@ async fn worker_ignores_the_advertised_url() {
     let files = Files::new();
     let config = files.write("fleet.toml", "advertise = \"http://127.0.0.1:1/mcp\"\n");
     let error = Serve::new().config(&config).fails().await;
-    assert!(error.contains("advertise needs keys"), "{error}");
+    let expected = "--advertise (or `advertise` in the configuration) needs keys";
+    assert!(error.contains(expected), "{error}");
     let mut worker = Serve::worker().config(&config).start_worker().await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn worker_names_its_store_and_warns_if_it_is_new() {
+    let files = Files::new();
+    let store = files.path("tasks.db");
+    for warnings in [1, 0] {
+        let mut worker = Serve::worker().store(&store).start_worker().await;
+        let line = format!("refrain: running tasks of {}", sqlite(&store));
+        assert_eq!(worker.log.count(&line), 1, "{:?}", worker.log);
+        worker.stop().await;
+        assert_eq!(worker.log.count("store created"), warnings);
+        // Only instances that serve calls need keys.
+        assert_eq!(worker.log.count("no keys are configured"), 0);
+    }
+    let worker = Serve::worker().store(&store).args(["--log", "json"]);
+    let mut worker = worker.start_worker().await;
+    let line = worker.log.wait_for("running tasks", 1).await;
+    let line: serde_json::Value = serde_json::from_str(&line).expect("valid JSON");
+    assert_eq!(line["fields"]["store"], sqlite(&store));
     worker.stop().await;
 }
 
@@ -137,6 +159,8 @@ async fn worker_rejects_flags_of_serve() {
         let output = refrain(["worker"].iter().chain(&flag));
         assert_eq!(output.code, 2, "{output:?}");
         assert!(output.err.contains("unexpected argument"), "{output:?}");
+        assert!(!output.err.contains("tip:"), "{output:?}");
+        assert!(!output.err.contains("--store"), "{output:?}");
     }
     let output = Serve::worker().args(["--log", "json", "--store", "sqlite:/no/such/place/x.db"]);
     let output = output.fails().await;

@@ -131,8 +131,12 @@ impl BackendTable {
                     oauth: self.credentials(name, errors),
                 })
             }
-            _ => {
-                errors.push(ConfigError::Transport(name.to_owned()));
+            (None, None) => {
+                errors.push(ConfigError::NoTransport(name.to_owned()));
+                None
+            }
+            (Some(_), Some(_)) => {
+                errors.push(ConfigError::TwoTransports(name.to_owned()));
                 None
             }
         }
@@ -167,8 +171,13 @@ pub(crate) fn task_after(seconds: u64) -> Option<Duration> {
 }
 
 fn is_name(name: &str) -> bool {
+    name.len() <= 64 && is_bare(name)
+}
+
+/// Whether a key of TOML needs no quotes.
+pub(super) fn is_bare(key: &str) -> bool {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    (1..=64).contains(&name.len()) && name.chars().all(is_valid)
+    !key.is_empty() && key.chars().all(is_valid)
 }
 
 fn read_setting(

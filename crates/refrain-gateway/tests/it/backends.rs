@@ -276,7 +276,7 @@ fn invalid_settings_are_reported_together() {
     let has = |wanted: fn(&ConfigError) -> bool| errors.iter().any(wanted);
     assert!(has(|error| matches!(error, ConfigError::BackendName(_))));
     assert!(has(
-        |error| matches!(error, ConfigError::Transport(name) if name == "both")
+        |error| matches!(error, ConfigError::TwoTransports(name) if name == "both")
     ));
     assert!(has(
         |error| matches!(error, ConfigError::Value { setting, .. } if setting == "connections")

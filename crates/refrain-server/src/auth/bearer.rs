@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// An invalid line in a list of tokens.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {reason}")]
+#[error("{}{reason}", match reason { TokenListErrorKind::NoCaller => String::new(), _ => format!("line {line}: ") })]
 pub struct TokenListError {
     /// The line number, from 1.
     pub line: usize,
@@ -30,7 +30,7 @@ pub enum TokenListErrorKind {
     #[error("a token must have at least 16 characters")]
     TooShort,
     /// No line has a caller.
-    #[error("the list ends without a caller; expected lines of `PRINCIPAL ACCESS_TOKEN [SCOPE …]`")]
+    #[error("no caller; expected lines of `PRINCIPAL ACCESS_TOKEN [SCOPE …]`")]
     NoCaller,
     /// An earlier line has the same token.
     #[error("duplicate token")]

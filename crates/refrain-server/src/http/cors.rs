@@ -60,7 +60,8 @@ impl AllowedOrigins {
 }
 
 impl AllowedHosts {
-    /// The response to a CORS preflight request of an allowed origin. `None` for all other requests.
+    /// The response to a CORS preflight request of an allowed origin. `None` for all other requests. The caller adds
+    /// `Access-Control-Allow-Origin` by [`add_cors_headers`](Self::add_cors_headers).
     pub(super) fn preflight(
         &self,
         method: &Method,

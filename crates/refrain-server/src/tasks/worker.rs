@@ -1,6 +1,7 @@
 //! Workers: claim due tasks, renew leases, delete expired records.
 
 use super::Tasks;
+use super::outage::OutageLog;
 use crate::metrics::{TaskEvent, WebhookEvent};
 use crate::server::Server;
 use crate::timer::within;
@@ -69,11 +70,12 @@ impl Tasks {
     async fn claim(self: &Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let leases = &self.leases;
         let mut hints = Some(self.store.hints());
+        let mut failures = OutageLog::default();
         leases.is_claiming.store(true, Ordering::Release);
         while !*stopped.borrow() {
             // The next claim covers pending hints.
             discard_hints(&mut hints);
-            let has_more = self.claim_batch().await;
+            let has_more = self.claim_batch(&mut failures).await;
             let wait = if has_more {
                 Duration::ZERO
             } else {
@@ -102,7 +104,7 @@ impl Tasks {
     }
 
     /// Claims a batch of due tasks. `true`: there may be more.
-    async fn claim_batch(self: &Arc<Self>) -> bool {
+    async fn claim_batch(self: &Arc<Self>, failures: &mut OutageLog) -> bool {
         if self.services.limits.is_draining() {
             return false;
         }
@@ -126,6 +128,10 @@ impl Tasks {
         let requested_at = Instant::now();
         match self.store.claim(claim).await {
             Ok(claimed) => {
+                if let Some((outage, failures)) = failures.end(Instant::now()) {
+                    let seconds = outage.as_secs();
+                    tracing::info!(seconds, failures, "store available again");
+                }
                 let has_more = claimed.len() == capacity.most;
                 for claimed in claimed {
                     self.services.metrics.tasks.add(TaskEvent::TakenUp);
@@ -134,7 +140,9 @@ impl Tasks {
                 has_more
             }
             Err(error) => {
-                tracing::warn!(%error, "failed to claim tasks");
+                if let Some(failures) = failures.add(Instant::now()) {
+                    tracing::warn!(%error, failures, "failed to claim tasks");
+                }
                 false
             }
         }
@@ -258,6 +266,7 @@ async fn renew_leases(tasks: Arc<Tasks>) {
     let period = tasks.options.lease / 3;
     let mut renewals = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
     let mut polls = tokio::time::interval(tasks.options.store_poll);
+    let mut failures = OutageLog::default();
     loop {
         tokio::select! {
             _ = renewals.tick() => renew_all(tasks).await,
@@ -269,16 +278,16 @@ async fn renew_leases(tasks: Arc<Tasks>) {
                         return;
                     }
                 }
-                check_all(tasks).await;
+                check_all(tasks, &mut failures).await;
             }
             hint = next_hint(&mut hints) => match hint {
                 Some(hint) if hint.own => {}
                 Some(hint) => {
                     if tasks.leases.get(&hint.task).is_some() {
-                        check_revisions(tasks, &[hint.task]).await;
+                        check_revisions(tasks, &[hint.task], &mut failures).await;
                     }
                 }
-                None => check_all(tasks).await,
+                None => check_all(tasks, &mut failures).await,
             },
         }
     }
@@ -306,24 +315,29 @@ async fn renew_all(tasks: &Tasks) {
     }
 }
 
-async fn check_all(tasks: &Tasks) {
+async fn check_all(tasks: &Tasks, failures: &mut OutageLog) {
     let held = tasks.leases.all();
     let ids: Vec<TaskId> = held.iter().map(|held| held.lease.task.clone()).collect();
     if !ids.is_empty() {
-        check_revisions(tasks, &ids).await;
+        check_revisions(tasks, &ids, failures).await;
     }
 }
 
 /// Makes the drivers of changed tasks check for answers.
-async fn check_revisions(tasks: &Tasks, ids: &[TaskId]) {
+async fn check_revisions(tasks: &Tasks, ids: &[TaskId], failures: &mut OutageLog) {
     match tasks.store.revisions(ids).await {
         Ok(revisions) => {
+            failures.end(Instant::now());
             for (id, revision) in revisions {
                 if let Some(held) = tasks.leases.get(&id) {
                     held.observe_revision(revision);
                 }
             }
         }
-        Err(error) => tracing::warn!(%error, "failed to poll running tasks"),
+        Err(error) => {
+            if let Some(failures) = failures.add(Instant::now()) {
+                tracing::warn!(%error, failures, "failed to poll running tasks");
+            }
+        }
     }
 }

@@ -34,6 +34,7 @@ mod metadata;
 mod metrics;
 mod mounted;
 mod otel;
+mod outage;
 mod output;
 mod param_headers;
 mod pinned;

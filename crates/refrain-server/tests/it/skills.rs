@@ -46,14 +46,14 @@ fn builder() -> ServerBuilder {
         .skill(greeting())
 }
 
-async fn ask(builder: ServerBuilder, method: &str, params: Value) -> Value {
+async fn request(builder: ServerBuilder, method: &str, params: Value) -> Value {
     let instance = start(builder).await;
     instance.send(&Request::rpc(method, params)).await.json()
 }
 
 #[tokio::test]
 async fn skills_are_listed_with_their_files() {
-    let reply = ask(builder(), "skills/list", json!({})).await;
+    let reply = request(builder(), "skills/list", json!({})).await;
     let result = result(&reply);
     assert_eq!(result["resultType"], "complete");
     assert_eq!(
@@ -83,11 +83,11 @@ async fn skills_are_listed_with_their_files() {
 
 #[tokio::test]
 async fn extension_and_resources_are_declared() {
-    let reply = ask(builder(), "server/discover", json!({})).await;
+    let reply = request(builder(), "server/discover", json!({})).await;
     let capabilities = &result(&reply)["capabilities"];
     assert_eq!(capabilities["extensions"][EXTENSION], json!({}));
     assert!(capabilities["resources"].is_object());
-    let without = ask(Server::builder("plain", "1"), "server/discover", json!({})).await;
+    let without = request(Server::builder("plain", "1"), "server/discover", json!({})).await;
     assert_eq!(
         result(&without)["capabilities"]["extensions"].get(EXTENSION),
         None
@@ -139,7 +139,7 @@ fn sha256(bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn files_are_listed_as_resources() {
-    let reply = ask(builder(), "resources/list", json!({})).await;
+    let reply = request(builder(), "resources/list", json!({})).await;
     let resources = result(&reply)["resources"].as_array().expect("resources");
     assert_eq!(resources.len(), 4);
     let expected = json!({
@@ -156,7 +156,7 @@ async fn files_are_listed_as_resources() {
 #[tokio::test]
 async fn skill_is_found_by_its_uri_only() {
     let uri = "skill://greeting/SKILL.md";
-    let reply = ask(builder(), "skills/get", json!({"uri": uri})).await;
+    let reply = request(builder(), "skills/get", json!({"uri": uri})).await;
     let result = result(&reply);
     assert_eq!(result["resultType"], "complete");
     assert_eq!(result["skill"]["uri"], uri);
@@ -169,13 +169,13 @@ async fn skill_is_found_by_its_uri_only() {
         "skill://greeting",
         "skill://acme/billing/refunds/references/policy.md",
     ] {
-        let reply = ask(builder(), "skills/get", json!({"uri": uri})).await;
+        let reply = request(builder(), "skills/get", json!({"uri": uri})).await;
         assert_eq!(reply["error"]["code"], -32602, "{uri}");
     }
-    let reply = ask(builder(), "skills/get", json!({})).await;
+    let reply = request(builder(), "skills/get", json!({})).await;
     assert_eq!(reply["error"]["code"], -32602);
     let long = format!("skill://{}", "a".repeat(10_000));
-    let reply = ask(builder(), "skills/get", json!({"uri": long})).await;
+    let reply = request(builder(), "skills/get", json!({"uri": long})).await;
     let message = reply["error"]["message"].as_str().expect("a message");
     assert!(message.starts_with("no skill has the URI"), "{message}");
     assert!(message.len() < 1000, "{} bytes", message.len());
@@ -205,7 +205,7 @@ async fn list_has_pages() {
 #[tokio::test]
 async fn server_without_skills_has_no_such_methods() {
     for method in ["skills/list", "skills/get"] {
-        let reply = ask(
+        let reply = request(
             Server::builder("plain", "1"),
             method,
             json!({"uri": "skill://a/SKILL.md"}),

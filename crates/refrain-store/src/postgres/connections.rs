@@ -13,11 +13,11 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// The time limit for acquiring a connection.
+/// The time limit of each part of acquiring a connection: waiting for a permit, testing an idle connection, connecting.
 pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection that was idle for longer is tested before use.
 const MAX_UNTESTED_IDLE: Duration = Duration::from_secs(1);
-/// A connection that was idle for longer is closed.
+/// A connection that was idle for longer is closed when another one is returned to the pool.
 const MAX_IDLE: Duration = Duration::from_secs(600);
 
 pub(super) struct Connections {

@@ -97,9 +97,20 @@ async fn connect_listener(hosts: &Hosts) -> Result<PgListener, StoreError> {
         .idle_timeout(None)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .connect_lazy_with(options.clone());
-    let mut listener = PgListener::connect_with(&pool).await?;
-    listener.listen(CHANNEL).await?;
+    let listener = PgListener::connect_with(&pool).await;
+    let mut listener = listener.map_err(listener_error)?;
+    listener.listen(CHANNEL).await.map_err(listener_error)?;
     Ok(listener)
+}
+
+/// The pool of a listener retries until [`ACQUIRE_TIMEOUT`] while the server rejects connections.
+fn listener_error(error: sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::PoolTimedOut => StoreError::Unavailable(
+            format!("no connection to the database within {ACQUIRE_TIMEOUT:?}").into(),
+        ),
+        error => error.into(),
+    }
 }
 
 /// Forwards hints until the connection is lost.
@@ -107,7 +118,7 @@ async fn receive(
     listener: &mut PgListener,
     codec: &Codec,
     hints: &broadcast::Sender<Hint>,
-) -> sqlx::Error {
+) -> StoreError {
     loop {
         match tokio::time::timeout(IDLE_LIMIT, listener.try_recv()).await {
             Ok(Ok(Some(received))) => {
@@ -118,11 +129,11 @@ async fn receive(
             }
             // The connection was lost and restored.
             Ok(Ok(None)) => {}
-            Ok(Err(error)) => return error,
+            Ok(Err(error)) => return listener_error(error),
             Err(_) => match tokio::time::timeout(TIMEOUT, listener.execute("SELECT 1")).await {
                 Ok(Ok(_)) => {}
-                Ok(Err(error)) => return error,
-                Err(_) => return sqlx::Error::PoolTimedOut,
+                Ok(Err(error)) => return listener_error(error),
+                Err(_) => return StoreError::timed_out(TIMEOUT),
             },
         }
     }
@@ -168,6 +179,7 @@ impl Codec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sqlx::postgres::PgConnectOptions;
 
     #[test]
     fn hints_of_the_same_instance_are_ignored() {
@@ -184,5 +196,18 @@ mod tests {
         assert_eq!((hint.task.as_str(), hint.due, hint.own), ("07", true, true));
         assert_eq!(here.decode("+x07"), None);
         assert_eq!(here.decode("+"), None);
+    }
+
+    #[tokio::test]
+    async fn error_of_an_unreachable_database_has_the_time_limit() {
+        let options = PgConnectOptions::new_without_pgpass()
+            .host("127.0.0.1")
+            .port(1);
+        let pool = PgPoolOptions::new().acquire_timeout(Duration::from_millis(1));
+        let listener = PgListener::connect_with(&pool.connect_lazy_with(options)).await;
+        let error = listener.map_err(listener_error).expect_err("no server");
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+        let text = "store unavailable: no connection to the database within 5s";
+        assert_eq!(error.to_string(), text);
     }
 }

@@ -1,10 +1,12 @@
 //! The servers in the URL of a store, and the search for the one that accepts writes.
 
 use super::connections::ACQUIRE_TIMEOUT;
+use super::parameters;
 use crate::open::UrlError;
 use crate::store::StoreError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -34,12 +36,12 @@ impl Hosts {
             .rfind('@')
             .map_or(begin, |at| begin + at + 1);
         let options = url[begin..end].split(',').map(|host| {
-            let url = [&url[..begin], host, &url[end..]].concat();
-            // The parser's error may contain parts of the password.
-            let options: PgConnectOptions = url.parse().map_err(|_| UrlError::Postgres)?;
-            Ok(options
-                .application_name("refrain")
-                .disable_statement_logging())
+            parse_one(&[&url[..begin], host, &url[end..]].concat())
+                // An `@` further on: the password has a character that ended the part with the hosts.
+                .map_err(|error| match url[end..].contains('@') {
+                    true => UrlError::Postgres,
+                    false => error,
+                })
         });
         Ok(Self {
             options: options.collect::<Result<_, _>>()?,
@@ -51,7 +53,7 @@ impl Hosts {
     pub(super) async fn connect(&self) -> Result<(PgConnection, &PgConnectOptions), StoreError> {
         let (count, last) = (self.options.len(), self.last.load(Ordering::Relaxed));
         let limit = ACQUIRE_TIMEOUT / u32::try_from(count).unwrap_or(u32::MAX);
-        let mut failed = None;
+        let mut failed = Vec::new();
         for index in (0..count).map(|n| (last + n) % count) {
             let options = &self.options[index];
             let connected = tokio::time::timeout(limit, connect(options)).await;
@@ -60,15 +62,71 @@ impl Hosts {
                     self.last.store(index, Ordering::Relaxed);
                     return Ok((connection, options));
                 }
-                Err(error) => {
-                    // Prefer the error of an unavailable server, which may accept writes later.
-                    let is_unavailable = |error: &_| matches!(error, StoreError::Unavailable(_));
-                    failed = failed.filter(is_unavailable).or(Some(error));
-                }
+                Err(error) => failed.push((address(options), error)),
             }
         }
-        Err(failed.unwrap_or_else(|| StoreError::timed_out(limit)))
+        Err(no_writable_server(failed))
     }
+}
+
+/// The error of the only server, or of all servers.
+fn no_writable_server(mut failed: Vec<(String, StoreError)>) -> StoreError {
+    if failed.len() == 1
+        && let Some((_, error)) = failed.pop()
+    {
+        return error;
+    }
+    // An unavailable server may accept writes later.
+    let is_unavailable = |(_, error): &_| matches!(error, StoreError::Unavailable(_));
+    match failed.iter().any(is_unavailable) {
+        true => StoreError::Unavailable(NoWritableServer(failed).into()),
+        false => StoreError::Failed(NoWritableServer(failed).into()),
+    }
+}
+
+/// The errors of several servers, with their addresses.
+#[derive(Debug)]
+struct NoWritableServer(Vec<(String, StoreError)>);
+
+impl std::error::Error for NoWritableServer {}
+
+impl fmt::Display for NoWritableServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no server accepts writes")?;
+        for (index, (address, error)) in self.0.iter().enumerate() {
+            let separator = if index == 0 { ':' } else { ';' };
+            write!(f, "{separator} {address}: ")?;
+            match error {
+                StoreError::Unavailable(reason) | StoreError::Failed(reason) => {
+                    match reason.downcast_ref() {
+                        Some(sqlx::Error::Io(reason)) => write!(f, "{reason}")?,
+                        _ => write!(f, "{reason}")?,
+                    }
+                }
+                error => write!(f, "{error}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn address(options: &PgConnectOptions) -> String {
+    match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    }
+}
+
+/// Parses a URL with one host.
+fn parse_one(url: &str) -> Result<PgConnectOptions, UrlError> {
+    parameters::check(url)?;
+    // The parser's error may contain parts of the password.
+    let options: PgConnectOptions = url.parse().map_err(|_| UrlError::Postgres)?;
+    let options = match options.get_application_name() {
+        Some(_) => options,
+        None => options.application_name("refrain"),
+    };
+    Ok(options.disable_statement_logging())
 }
 
 async fn connect(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
@@ -105,16 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn malformed_host_is_rejected() {
-        for url in [
-            "postgres://one:port,two/x",
-            "postgres://one,two:99999/x",
-            "postgres://a b,c/x",
+    fn malformed_url_is_rejected() {
+        for (url, error) in [
+            ("postgres://one:port,two/x", UrlError::Port),
+            ("postgres://one,two:99999/x", UrlError::Port),
+            ("postgres://a b,c/x", UrlError::Host),
+            ("postgres://[::1/x", UrlError::Host),
+            // Characters in the password that must be escaped.
+            ("postgres://me:a/b@one/x", UrlError::Postgres),
+            ("postgres://me:a?b@one/x", UrlError::Postgres),
+            ("postgres://me:1?b@one/x", UrlError::Postgres),
+            ("postgres://me:a#b@one/x", UrlError::Postgres),
+            ("postgres://me:%ff@one/x", UrlError::Postgres),
         ] {
-            assert!(
-                matches!(Hosts::parse(url), Err(UrlError::Postgres)),
-                "{url}"
-            );
+            assert_eq!(Hosts::parse(url).err(), Some(error), "{url}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Opening stores by their URL. Errors must not contain the URL.
 
-use refrain_store::{OpenStoreError, open};
+use refrain_store::{OpenStoreError, StoreError, open};
 
 async fn open_error(url: &str) -> String {
     match open(url).await {
@@ -50,4 +50,45 @@ async fn sqlite_url_opens_a_file() {
         assert!(open(&url).await.is_ok(), "{url}");
         assert!(file.exists());
     }
+}
+
+#[tokio::test]
+async fn invalid_part_of_a_postgres_url_is_named_without_its_value() {
+    for (url, expected) in [
+        (
+            "postgres://db/x?sslmode=require&sslpassword=hunter2",
+            "unsupported parameter `sslpassword`: the supported ones are sslmode,",
+        ),
+        (
+            "postgres://db/x?sslmode=hunter2",
+            "invalid value of the parameter `sslmode`: expected disable,",
+        ),
+        ("postgres://me:hunter2@db:99999/x", "invalid port: expected"),
+        ("postgres://me:hunter2@d b/x", "invalid host: expected"),
+        ("postgres://me:hunter2/@db/x", "with `%40` for an `@`"),
+        // A part of the password has the place of a parameter.
+        ("postgres://me:1?hunter2@db/x", "with `%40` for an `@`"),
+    ] {
+        let error = open_error(url).await;
+        assert!(error.contains(expected), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn error_of_several_postgres_servers_names_each() {
+    // Accepts connections and does not respond.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap();
+    let error = open(&format!("postgres://{silent},127.0.0.1:1/x")).await;
+    let error = error.err().expect("no server works");
+    assert!(
+        matches!(&error, OpenStoreError::Store(StoreError::Unavailable(_))),
+        "{error:?}"
+    );
+    let error = error.to_string();
+    let expected = format!(
+        "store unavailable: no server accepts writes: {silent}: no response within 2.5s; 127.0.0.1:1: Connection refused"
+    );
+    assert!(error.starts_with(&expected), "{error}");
 }

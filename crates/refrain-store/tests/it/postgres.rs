@@ -110,6 +110,19 @@ async fn older_schema_is_rejected() {
 }
 
 #[tokio::test]
+async fn error_of_the_server_has_its_code() {
+    let (_postgres, url) = new_database().await;
+    let (url, parameters) = url.split_once('?').unwrap_or((&url, ""));
+    let (server, _) = url.rsplit_once('/').expect("a database");
+    let absent = open(&format!("{server}/absent?{parameters}")).await;
+    let error = absent.err().expect("there is no such database").to_string();
+    assert_eq!(
+        error,
+        "store failed: database \"absent\" does not exist (3D000)"
+    );
+}
+
+#[tokio::test]
 async fn newer_schema_is_not_changed() {
     let (_postgres, url) = new_database().await;
     drop(open(&url).await.unwrap());

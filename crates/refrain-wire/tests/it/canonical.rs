@@ -90,3 +90,14 @@ fn equal_values_have_the_same_canonical_text() {
         );
     }
 }
+
+#[test]
+fn text_that_closes_too_many_levels_is_rejected() {
+    for start in ["]", "}", "[]]", "]]]]"] {
+        let text = format!("{start}{}", " ".repeat(300));
+        assert!(parse_value(&text).is_err(), "{start}");
+        // Brackets after the error do not overflow the stack either.
+        let text = format!("{start}{}", "[".repeat(100_000));
+        assert!(parse_value(&text).is_err(), "{start}");
+    }
+}

@@ -4,7 +4,7 @@ mod answers;
 mod bad_servers;
 mod dialects;
 mod dying_servers;
-mod failures;
+mod json_errors;
 mod lists;
 mod login;
 mod repeats;
