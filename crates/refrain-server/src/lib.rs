@@ -11,6 +11,7 @@
 //! | `dispatch` | entry point of all transports: parses a message and routes it |
 //! | `response` | response to one message, independent of the transport |
 //! | `drafts` | endpoints for clients that speak a draft |
+//! | `endpoint` | handler of the messages of a transport: a server, or a draft around it |
 //! | `rounds` | the rounds of calls |
 //! | `tasks` | flows whose home is a store |
 //! | `live` | flows whose home is memory |
@@ -31,6 +32,7 @@ mod builder;
 mod catalog;
 mod dispatch;
 pub mod drafts;
+mod endpoint;
 mod handler;
 mod handles;
 mod http;

@@ -16,7 +16,6 @@ use std::future::Future;
 use std::io;
 #[cfg(feature = "metrics")]
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 #[cfg(feature = "metrics")]
@@ -27,18 +26,19 @@ use tokio::time::Instant;
 /// Time to send the replies of live calls that fail because the drain time has elapsed.
 const LAST_REPLIES_TIME: Duration = Duration::from_secs(1);
 
-/// A service at another path than `/mcp`.
-#[derive(Clone)]
+/// Another path than `/mcp`.
 pub(crate) struct Mount {
     /// The path, or a prefix if it ends with a slash.
     pub(crate) path: &'static str,
-    /// A server to start and drain with the main one.
-    pub(crate) server: Option<Server>,
-    pub(crate) service: Arc<MountedService>,
+    pub(crate) service: Mounted,
 }
 
-type MountedService = dyn Fn(Request<Incoming>, Arc<Activity>) -> ResponseFuture + Send + Sync;
-type ResponseFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+pub(crate) enum Mounted {
+    /// An endpoint, whose server is started and drained with the main one.
+    Endpoint(HttpService),
+    /// A 404 response with this text.
+    NotFound(&'static str),
+}
 
 impl Mount {
     fn matches(&self, path: &str) -> bool {
@@ -72,7 +72,10 @@ pub(crate) async fn serve_with(
     hosts: AllowedHosts,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let mounted_servers = mounts.iter().filter_map(|mount| mount.server.clone());
+    let mounted_servers = mounts.iter().filter_map(|mount| match &mount.service {
+        Mounted::Endpoint(service) => Some(service.server().clone()),
+        Mounted::NotFound(_) => None,
+    });
     let servers: Vec<Server> = std::iter::once(server.clone())
         .chain(mounted_servers)
         .collect();
@@ -218,7 +221,7 @@ pub(super) enum PortRoutes {
 impl PortRoutes {
     pub(super) fn server(&self) -> &Server {
         match self {
-            Self::Endpoint(service, _) => &service.server,
+            Self::Endpoint(service, _) => service.server(),
             #[cfg(feature = "metrics")]
             Self::Metrics(server, _) => server,
         }
@@ -248,12 +251,12 @@ pub(super) async fn route(
     }
     Ok(match (request.uri().path(), routes) {
         ("/mcp", PortRoutes::Endpoint(service, _)) => {
-            service.handle_with(request, Some(activity), service).await
+            service.handle_with(request, Some(activity)).await
         }
         ("/mcp/server-card", PortRoutes::Endpoint(service, _))
-            if service.server.0.server_card.is_some() =>
+            if service.server().0.server_card.is_some() =>
         {
-            service.handle_with(request, Some(activity), service).await
+            service.handle_with(request, Some(activity)).await
         }
         #[cfg(feature = "metrics")]
         ("/metrics", PortRoutes::Metrics(server, _)) => {
@@ -270,9 +273,14 @@ pub(super) async fn route(
         ("/readyz", _) => plain(StatusCode::OK, "ready\n"),
         (path, PortRoutes::Endpoint(service, mounts)) => {
             if let Some(mount) = mounts.iter().find(|mount| mount.matches(path)) {
-                return Ok((mount.service)(request, activity.clone()).await);
+                return Ok(match &mount.service {
+                    Mounted::Endpoint(service) => {
+                        service.handle_with(request, Some(activity)).await
+                    }
+                    Mounted::NotFound(text) => plain(StatusCode::NOT_FOUND, *text),
+                });
             }
-            match MetadataService::new(&service.server) {
+            match MetadataService::new(service.server()) {
                 Some(metadata) if metadata.matches(path) => {
                     let (hosts, headers) = (&service.hosts, Headers::read(request.headers()));
                     let mut response = hosts
@@ -295,7 +303,7 @@ pub(super) async fn route(
     })
 }
 
-pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::full(text.into()));
     *response.status_mut() = status;
     response
