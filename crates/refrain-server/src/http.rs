@@ -31,7 +31,6 @@ pub(crate) use headers::Headers;
 use idle::{ActiveRequest, Activity};
 pub(crate) use legacy::{LAST_EVENT_ID, SESSION_ID};
 pub use listener::Listener;
-pub use metadata::MetadataService;
 pub use serve::serve;
 #[cfg(feature = "metrics")]
 pub use serve::serve_metrics;
@@ -74,6 +73,9 @@ const ROUND_STATS: HeaderName = HeaderName::from_static("refrain-round");
 type BoxedResponse = Box<Response<Body>>;
 
 /// The MCP endpoint as a tower service. Mount it in axum, or serve it with [`serve`].
+///
+/// It also serves the [`ResourceMetadata`](crate::ResourceMetadata) at its well-known paths and the
+/// [`ServerCard`] at the path of the endpoint followed by `/server-card`. In axum, route them to the same service.
 ///
 /// ```
 /// use refrain::server::{AllowedHosts, HttpService, Server};
@@ -130,7 +132,8 @@ impl HttpService {
         if let Some(response) = self.server_card(&parts, &headers) {
             return response;
         }
-        let mut response = match self.hosts.preflight(&parts.method, &headers) {
+        let public = self.hosts.preflight(&parts.method, &headers);
+        let mut response = match public.or_else(|| self.metadata(&parts)) {
             Some(response) => response,
             None => {
                 self.authenticate_and_respond(&parts, &headers, body, activity)

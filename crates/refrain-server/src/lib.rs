@@ -71,9 +71,7 @@ pub use handler::{Handler, State};
 pub use handles::HandleError;
 #[cfg(feature = "metrics")]
 pub use http::serve_metrics;
-pub use http::{
-    AllowedHosts, Body, HttpService, Listener, MetadataService, ServerCard, ServerCardError, serve,
-};
+pub use http::{AllowedHosts, Body, HttpService, Listener, ServerCard, ServerCardError, serve};
 #[cfg(feature = "tls")]
 pub use http::{TlsCertificate, TlsError};
 pub use limits::ServerLimits;

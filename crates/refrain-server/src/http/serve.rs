@@ -3,7 +3,7 @@
 use super::connections::OpenConnections;
 use super::idle::Activity;
 use super::listener::Listener;
-use super::{Body, Headers, HttpService, MetadataService};
+use super::{Body, Headers, HttpService};
 use crate::AllowedHosts;
 use crate::server::Server;
 use crate::tasks::Worker;
@@ -233,6 +233,15 @@ impl PortRoutes {
     }
 }
 
+/// Whether the main endpoint handles requests for this path: its own path, and its public documents.
+fn is_served(service: &HttpService, path: &str) -> bool {
+    match path {
+        "/mcp" => true,
+        "/mcp/server-card" => service.server().0.server_card.is_some(),
+        _ => service.metadata_at(path).is_some(),
+    }
+}
+
 pub(super) async fn route(
     routes: &PortRoutes,
     activity: &Arc<Activity>,
@@ -250,12 +259,7 @@ pub(super) async fn route(
         ));
     }
     Ok(match (request.uri().path(), routes) {
-        ("/mcp", PortRoutes::Endpoint(service, _)) => {
-            service.handle_with(request, Some(activity)).await
-        }
-        ("/mcp/server-card", PortRoutes::Endpoint(service, _))
-            if service.server().0.server_card.is_some() =>
-        {
+        (path, PortRoutes::Endpoint(service, _)) if is_served(service, path) => {
             service.handle_with(request, Some(activity)).await
         }
         #[cfg(feature = "metrics")]
@@ -271,25 +275,14 @@ pub(super) async fn route(
             plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
         }
         ("/readyz", _) => plain(StatusCode::OK, "ready\n"),
-        (path, PortRoutes::Endpoint(service, mounts)) => {
-            if let Some(mount) = mounts.iter().find(|mount| mount.matches(path)) {
-                return Ok(match &mount.service {
-                    Mounted::Endpoint(service) => {
-                        service.handle_with(request, Some(activity)).await
-                    }
-                    Mounted::NotFound(text) => plain(StatusCode::NOT_FOUND, *text),
-                });
-            }
-            match MetadataService::new(service.server()) {
-                Some(metadata) if metadata.matches(path) => {
-                    let (hosts, headers) = (&service.hosts, Headers::read(request.headers()));
-                    let mut response = hosts
-                        .preflight(request.method(), &headers)
-                        .unwrap_or_else(|| metadata.handle(&request));
-                    hosts.add_cors_headers(headers.origin(), &mut response);
-                    response
+        (path, PortRoutes::Endpoint(_, mounts)) => {
+            let mount = mounts.iter().find(|mount| mount.matches(path));
+            match mount.map(|mount| &mount.service) {
+                Some(Mounted::Endpoint(service)) => {
+                    service.handle_with(request, Some(activity)).await
                 }
-                _ => plain(
+                Some(Mounted::NotFound(text)) => plain(StatusCode::NOT_FOUND, *text),
+                None => plain(
                     StatusCode::NOT_FOUND,
                     "not found: the MCP endpoint is /mcp\n",
                 ),
