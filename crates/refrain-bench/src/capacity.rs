@@ -137,7 +137,7 @@ pub(crate) struct CapacityReport<'o> {
 pub(crate) async fn run(options: &CapacityOptions) -> Result<CapacityReport<'_>, Error> {
     let program = Program::refrain(options.refrain.clone())?;
     let server = program
-        .start(options.server_core, &[], SERVER_TIMEOUT)
+        .start(Some(options.server_core), &[], SERVER_TIMEOUT)
         .await?;
     let length = Duration::from_secs_f64(options.seconds);
     let (workload, connections) = (options.workload, options.connections);

@@ -103,7 +103,7 @@ async fn total(
     let mut wrapper = vec!["valgrind".into(), tool_option, log_option];
     wrapper.extend(tool.options.iter().map(OsString::from));
 
-    let server = program.start(core, &wrapper, TIMEOUT).await?;
+    let server = program.start(Some(core), &wrapper, TIMEOUT).await?;
     sequence(&server, workload, WARM_UP + requests, TIMEOUT).await?;
     server.stop().await?;
 

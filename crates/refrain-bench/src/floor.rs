@@ -188,7 +188,10 @@ pub(crate) async fn serve(listen: SocketAddr) -> Result<(), Error> {
     let address = listener.local_addr()?;
     let mut stop = std::pin::pin!(interrupted());
     // Keep serving if stderr is closed.
-    let _ = writeln!(std::io::stderr(), "floor: http://{address}/mcp");
+    let _ = writeln!(
+        std::io::stderr(),
+        "floor: listening on http://{address}/mcp"
+    );
 
     loop {
         let stream = tokio::select! {

@@ -5,18 +5,15 @@
 //! stdio.
 
 use crate::error::{Error, failed};
-use crate::server::{cpu_seconds, resident_kib};
+use crate::server::{Program, ServerProcess, cpu_seconds, resident_kib};
 use crate::table::{grid, number};
 use futures_util::future::try_join_all;
 use refrain_client::{AskAnswer, AskKind, CallSpec, Client, Dialect, PendingCall, RoundOutcome};
 use serde_json::{Map, Value};
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use tokio::process::Command;
 
 /// How long the gateway may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -128,8 +125,8 @@ pub(crate) async fn run(options: &GatewayBenchOptions) -> Result<GatewayReport, 
     let child = process_tree(std::process::id())?.get(1).copied();
     let server = options.server_pid;
     let mut targets = vec![Target::new("direct", direct, None, server.or(child))];
-    let (gateway, url) = start_gateway(options).await?;
-    let pid = gateway.id().ok_or("the gateway has exited")?;
+    let gateway = start_gateway(options).await?;
+    let (pid, url) = (gateway.pid, format!("http://{}/mcp", gateway.address));
     if let (Some(count), Some(tool)) = (options.waiting, &options.asks) {
         let client = connect().connect(&url).await;
         let client = client.map_err(failed("connect to the gateway"))?;
@@ -203,8 +200,8 @@ async fn start_asking(client: &Client, tool: &str) -> Result<PendingCall, Error>
     }
 }
 
-/// Starts a gateway in front of the server, and returns its URL.
-async fn start_gateway(options: &GatewayBenchOptions) -> Result<(Child, String), Error> {
+/// Starts a gateway in front of the server.
+async fn start_gateway(options: &GatewayBenchOptions) -> Result<ServerProcess, Error> {
     let backend = match &options.url {
         Some(url) => format!("url = {}", serde_json::to_string(url)?),
         None => format!("command = {}", serde_json::to_string(&options.command)?),
@@ -215,34 +212,8 @@ async fn start_gateway(options: &GatewayBenchOptions) -> Result<(Child, String),
         config,
         "[gateway]\n{limits}\n[backends.server]\n{backend}\nconnections = 1000\ninherit_env = true"
     )?;
-    let program = match &options.refrain {
-        Some(path) => path.clone(),
-        None => std::env::current_exe()?.with_file_name("refrain"),
-    };
-    let mut command = Command::new(program);
-    command
-        .args(["gateway", "--listen", "127.0.0.1:0", "--config"])
-        .arg(config.path())
-        .env_remove("RUST_LOG")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
-    let mut child = command.spawn().map_err(failed("start the gateway"))?;
-    let stderr = child.stderr.take().ok_or("the gateway has no output")?;
-    let mut lines = BufReader::new(stderr).lines();
-    let url = timeout(START_TIMEOUT, async {
-        while let Some(line) = lines.next_line().await? {
-            if let Some((_, url)) = line.split_once("listening on ") {
-                return Ok(url.to_owned());
-            }
-        }
-        Err(Error::from("the gateway ended"))
-    });
-    let url = url.await.map_err(failed("wait for the gateway"))??;
-    // Its log must be read, or it would block.
-    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    Ok((child, url))
+    let program = Program::gateway(options.refrain.clone(), config.path())?;
+    program.start(None, &[], START_TIMEOUT).await
 }
 
 /// A process and all its descendants.

@@ -61,7 +61,7 @@ pub(crate) async fn run(options: &RunOptions) -> Result<SpeedReport<'_>, Error> 
     };
     let memory = match options.memory {
         Some(dialogues) => {
-            let server = programs[1].start(options.server_core, &[], SERVER_TIMEOUT);
+            let server = programs[1].start(Some(options.server_core), &[], SERVER_TIMEOUT);
             let server = server.await?;
             let memory = measure_memory(&server, dialogues, options.connections).await?;
             server.stop().await?;
@@ -86,7 +86,7 @@ async fn measure_slices(
     PROGRESS.set_message("starting the servers");
     let mut servers = Vec::new();
     for program in programs {
-        let server = program.start(options.server_core, &[], SERVER_TIMEOUT);
+        let server = program.start(Some(options.server_core), &[], SERVER_TIMEOUT);
         servers.push(server.await?);
     }
     let warm_up = Duration::from_secs_f64(options.seconds_per_slice.min(WARM_UP));

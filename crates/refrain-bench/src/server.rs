@@ -1,8 +1,8 @@
-//! The servers under test: child processes that are pinned to a core and killed on drop.
+//! The servers under test: child processes that are killed on drop.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const LOG_TAIL: usize = 20;
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     path: PathBuf,
-    command: &'static str,
+    arguments: Vec<OsString>,
 }
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Program {
         Ok(Self {
             name: "floor",
             path: std::env::current_exe()?,
-            command: "floor",
+            arguments: vec!["floor".into()],
         })
     }
 
@@ -62,20 +62,31 @@ impl Program {
         Ok(Self {
             name: "Refrain",
             path,
-            command: "serve",
+            arguments: vec!["serve".into()],
         })
     }
 
-    /// Starts the server on a free port and waits until it prints its URL. `wrapper` is a program with its arguments that
-    /// runs the server, such as valgrind, or empty; `time_limit` limits the start and the stop.
+    /// Refrain's gateway with this configuration.
+    pub(crate) fn gateway(path: Option<PathBuf>, config: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            name: "the gateway",
+            arguments: vec!["gateway".into(), "--config".into(), config.into()],
+            ..Self::refrain(path)?
+        })
+    }
+
+    /// Starts the server on a free port and waits until it prints its URL. It is pinned to `core`, if there is one. `wrapper` is
+    /// a program with its arguments that runs the server, such as valgrind, or empty; `time_limit` limits the start and the
+    /// stop.
     pub(crate) async fn start(
         &self,
-        core: usize,
+        core: Option<usize>,
         wrapper: &[OsString],
         time_limit: Duration,
     ) -> Result<ServerProcess, Error> {
         let mut line = wrapper.to_vec();
-        line.extend([self.path.clone().into(), self.command.into()]);
+        line.push(self.path.clone().into());
+        line.extend_from_slice(&self.arguments);
         let log = NamedTempFile::new().map_err(failed("create a log"))?;
         let mut command = Command::new(&line[0]);
         command
@@ -87,7 +98,10 @@ impl Program {
             .stdout(Stdio::null())
             .stderr(log.reopen()?)
             .kill_on_drop(true);
-        let spawned = on_core(core, || command.spawn())?;
+        let spawned = match core {
+            Some(core) => on_core(core, || command.spawn())?,
+            None => command.spawn(),
+        };
         let mut child = spawned.map_err(failed(format!("start {}", self.name)))?;
         let begun = Instant::now();
         let problem = loop {
@@ -150,7 +164,7 @@ fn failure(server: &'static str, problem: &str, log: &NamedTempFile) -> Error {
 
 /// The address in a line that contains the URL of a server.
 fn address_in(line: &str) -> Option<SocketAddr> {
-    let (_, url) = line.split_once("http://")?;
+    let (_, url) = line.split_once("listening on http://")?;
     url.strip_suffix("/mcp")?.parse().ok()
 }
 
@@ -197,7 +211,7 @@ mod tests {
     fn address_is_found_in_the_line_of_the_endpoint() {
         let address = "127.0.0.1:8080".parse().ok();
         for line in [
-            "floor: http://127.0.0.1:8080/mcp",
+            "floor: listening on http://127.0.0.1:8080/mcp",
             "refrain: listening on http://127.0.0.1:8080/mcp",
         ] {
             assert_eq!(address_in(line), address);

@@ -1,4 +1,5 @@
 //! The HTTP client of `refrain-client` and `refrain-server`: pooled connections, and limits for hostile servers.
+//! [`run_blocking`] runs their work that takes long.
 //!
 //! It does not follow redirects. After too many interim responses (status 1xx) or HTTP/2 control
 //! frames, a request fails with [`HttpError::Excess`]. Callers limit the time and the size of a
@@ -9,16 +10,19 @@
 //! | `connect` | new connections: TLS, proxies, time limit |
 //! | `meter` | the limit of bytes that belong to no response body |
 //! | `body` | the body of a response |
+//! | `blocking` | work on a blocking thread that waits for a permit |
 //!
 //! | feature | adds |
 //! | --- | --- |
 //! | `tls` | https; `HttpClient::for_internet` |
 //! | `http2` | HTTP/2 over TLS, for `HttpClient::for_internet` |
 
+mod blocking;
 mod body;
 mod connect;
 mod meter;
 
+pub use blocking::run_blocking;
 pub use body::ResponseBody;
 #[cfg(feature = "tls")]
 pub use connect::has_root_certificates;

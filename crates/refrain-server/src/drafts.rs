@@ -5,20 +5,21 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `http` | a tower service around [`HttpService`](crate::HttpService), and a server with an endpoint for each draft |
+//! | `http` | a server with an endpoint for each draft |
 //! | `tasks` | task requests, translated to one or more 2026-07-28 requests |
 
 mod http;
 mod tasks;
 
-pub use http::{DraftService, serve};
+pub use http::serve;
 
 use crate::builder::ServerBuilder;
 use crate::dispatch::{Context, ParsedMessage, SessionContext};
+use crate::endpoint::Endpoint;
 use crate::limits::Limiter;
 use crate::response::{Disposition, MessageResponse};
 use crate::server::Server;
-use crate::stdio::{Endpoint, serve_lines};
+use crate::stdio::serve_lines;
 use refrain_wire::drafts::{Draft, DraftRequest};
 use refrain_wire::legacy::{Revision, is_modern};
 use refrain_wire::ratified::Incoming;
@@ -41,8 +42,7 @@ where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    let endpoint = DraftEndpoint::new(draft, server);
-    serve_lines(&endpoint.server, &endpoint, input, output, shutdown).await
+    serve_lines(&Endpoint::draft(draft, server), input, output, shutdown).await
 }
 
 impl ServerBuilder {
@@ -67,15 +67,15 @@ impl ServerBuilder {
 
 /// Translates the messages of a draft.
 #[derive(Clone, Debug)]
-struct DraftEndpoint {
+pub(crate) struct DraftEndpoint {
     draft: Draft,
-    server: Server,
+    pub(crate) server: Server,
     /// Limits the number of clients that wait for a task.
     waiting: Arc<Limiter>,
 }
 
 impl DraftEndpoint {
-    fn new(draft: Draft, server: Server) -> Self {
+    pub(crate) fn new(draft: Draft, server: Server) -> Self {
         let tasks = server.0.tasks.as_ref();
         let limits = tasks.map(|tasks| (tasks.options.waiting, tasks.options.waiting_each));
         let (limit, limit_each) = limits.unwrap_or_default();
@@ -89,12 +89,12 @@ impl DraftEndpoint {
     }
 
     /// Whether a message in a session is translated. Other messages are 2025-11-25 messages.
-    fn needs_translation(&self, bytes: &[u8], message: &ParsedMessage<'_>) -> bool {
+    pub(crate) fn needs_translation(&self, bytes: &[u8], message: &ParsedMessage<'_>) -> bool {
         self.draft.is_draft_specific(bytes) || self.shows_task_support(message)
     }
 
     /// Handles a message that is outside of a session or needs translation.
-    async fn accept<'a>(
+    pub(crate) async fn accept<'a>(
         &self,
         bytes: &[u8],
         message: &ParsedMessage<'a>,
@@ -206,23 +206,6 @@ impl DraftEndpoint {
             }
         }
         list.to_string().into_bytes()
-    }
-}
-
-impl Endpoint for DraftEndpoint {
-    async fn accept(
-        &self,
-        bytes: &[u8],
-        message: ParsedMessage<'_>,
-        context: Context<'_>,
-    ) -> MessageResponse {
-        if matches!(context.sessions, SessionContext::Open(_))
-            && !self.needs_translation(bytes, &message)
-        {
-            return Endpoint::accept(&self.server, bytes, message, context).await;
-        }
-        let disposition = Self::accept(self, bytes, &message, context).await;
-        disposition.without_relay(&self.server)
     }
 }
 

@@ -31,18 +31,18 @@ pub(crate) use headers::Headers;
 use idle::{ActiveRequest, Activity};
 pub(crate) use legacy::{LAST_EVENT_ID, SESSION_ID};
 pub use listener::Listener;
-pub use metadata::MetadataService;
 pub use serve::serve;
 #[cfg(feature = "metrics")]
 pub use serve::serve_metrics;
-pub(crate) use serve::{Mount, plain, serve_with};
+pub(crate) use serve::{Mount, Mounted, serve_with};
 pub(crate) use server_card::PublishedCard;
 pub use server_card::{ServerCard, ServerCardError};
 #[cfg(feature = "tls")]
 pub use tls::{TlsCertificate, TlsError};
 
 use crate::auth::Caller;
-use crate::dispatch::{SessionContext, belongs_to_session, read};
+use crate::dispatch::SessionContext;
+use crate::endpoint::Endpoint;
 use crate::legacy::Lifetime;
 use crate::limits::FairQueue;
 use crate::metrics::Refusal;
@@ -74,6 +74,9 @@ type BoxedResponse = Box<Response<Body>>;
 
 /// The MCP endpoint as a tower service. Mount it in axum, or serve it with [`serve`].
 ///
+/// It also serves the [`ResourceMetadata`](crate::ResourceMetadata) at its well-known paths and the
+/// [`ServerCard`] at the path of the endpoint followed by `/server-card`. In axum, route them to the same service.
+///
 /// ```
 /// use refrain::server::{AllowedHosts, HttpService, Server};
 ///
@@ -86,17 +89,23 @@ type BoxedResponse = Box<Response<Body>>;
 /// ```
 #[derive(Clone, Debug)]
 pub struct HttpService {
-    server: Server,
+    endpoint: Endpoint,
     hosts: Arc<AllowedHosts>,
 }
 
 impl HttpService {
     /// The endpoint of this server. Requests for other hosts are rejected.
     pub fn new(server: Server, hosts: AllowedHosts) -> Self {
-        Self {
-            server,
-            hosts: Arc::new(hosts),
-        }
+        Self::with_endpoint(Endpoint::Server(server), hosts)
+    }
+
+    pub(crate) fn with_endpoint(endpoint: Endpoint, hosts: AllowedHosts) -> Self {
+        let hosts = Arc::new(hosts);
+        Self { endpoint, hosts }
+    }
+
+    fn server(&self) -> &Server {
+        self.endpoint.server()
     }
 
     /// Handles one request.
@@ -105,7 +114,7 @@ impl HttpService {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        self.handle_with(request, None, self).await
+        self.handle_with(request, None).await
     }
 
     /// Handles one request. With `activity`, the request counts as in flight on its connection.
@@ -113,7 +122,6 @@ impl HttpService {
         &self,
         request: http::Request<B>,
         activity: Option<&Arc<Activity>>,
-        responder: &impl Responder,
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes>,
@@ -124,10 +132,11 @@ impl HttpService {
         if let Some(response) = self.server_card(&parts, &headers) {
             return response;
         }
-        let mut response = match self.hosts.preflight(&parts.method, &headers) {
+        let public = self.hosts.preflight(&parts.method, &headers);
+        let mut response = match public.or_else(|| self.metadata(&parts)) {
             Some(response) => response,
             None => {
-                self.authenticate_and_respond(&parts, &headers, body, activity, responder)
+                self.authenticate_and_respond(&parts, &headers, body, activity)
                     .await
             }
         };
@@ -142,7 +151,6 @@ impl HttpService {
         headers: &Headers<'_>,
         body: B,
         activity: Option<&Arc<Activity>>,
-        responder: &impl Responder,
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes>,
@@ -164,7 +172,7 @@ impl HttpService {
                 let key = caller.limit_key();
                 let mut response = match parts.method {
                     Method::POST => {
-                        let future = responder.respond(headers, bytes, caller, relayed);
+                        let future = self.respond(headers, bytes, caller, relayed);
                         match parse_permit {
                             None => future.await,
                             Some(permit) => {
@@ -174,7 +182,7 @@ impl HttpService {
                     }
                     _ => Box::pin(self.handle_session_request(parts, caller, relayed)).await,
                 };
-                let limits = &self.server.0.services.limits;
+                let limits = &self.server().0.services.limits;
                 if let Err(reached) = response.body_mut().count_unread(limits, key) {
                     response = self.dropped_reply(bytes, reached);
                 }
@@ -183,7 +191,7 @@ impl HttpService {
             }
         };
         if relayed {
-            self.server.0.relay.add_instance_header(&mut response);
+            self.server().0.relay.add_instance_header(&mut response);
         }
         response
     }
@@ -235,7 +243,7 @@ impl HttpService {
     ///
     /// A slow response becomes a stream if the `headers` of the request accept one, because proxies close silent
     /// connections.
-    pub(crate) async fn respond_with(
+    async fn respond_with(
         &self,
         mut response: crate::MessageResponse,
         headers: Option<&Headers<'_>>,
@@ -251,7 +259,7 @@ impl HttpService {
                 Some(Some((_, message))) => first = Some(message),
             }
         }
-        let keep_alive = self.server.0.services.limits.keep_alive;
+        let keep_alive = self.server().0.services.limits.keep_alive;
         event_stream(EventSource::Response(first, response), keep_alive)
     }
 
@@ -269,7 +277,7 @@ impl HttpService {
         if !headers.is_some_and(Headers::accepts_events) {
             return Some(response.next_message().await);
         }
-        let keep_alive = self.server.0.services.limits.keep_alive;
+        let keep_alive = self.server().0.services.limits.keep_alive;
         Box::pin(within(keep_alive, response.next_message())).await
     }
 
@@ -298,7 +306,7 @@ impl HttpService {
         {
             headers.insert(SESSION_ID, id);
         }
-        if let Some(instance) = &self.server.0.instance
+        if let Some(instance) = &self.server().0.instance
             && let Some(value) = round_header(instance, response)
         {
             headers.insert(ROUND_STATS, value);
@@ -306,20 +314,8 @@ impl HttpService {
         *out.status_mut() = status;
         out
     }
-}
 
-/// Responds to the POST requests of an endpoint.
-pub(crate) trait Responder: Sync {
-    fn respond(
-        &self,
-        headers: &Headers<'_>,
-        bytes: &[u8],
-        caller: Caller,
-        relayed: bool,
-    ) -> impl Future<Output = Response<Body>> + Send;
-}
-
-impl Responder for HttpService {
+    /// Responds to a POST request.
     async fn respond(
         &self,
         headers: &Headers<'_>,
@@ -327,34 +323,47 @@ impl Responder for HttpService {
         caller: Caller,
         relayed: bool,
     ) -> Response<Body> {
+        let (endpoint, all) = (&self.endpoint, headers.all());
         let in_session = headers.has_session();
-        let message = read(bytes, in_session);
-        if in_session && belongs_to_session(&message) {
-            let response = self.respond_in_session(headers.all(), message, bytes, caller, relayed);
+        let message = endpoint.read(bytes, in_session);
+        if in_session && endpoint.belongs_to_session(bytes, &message) {
+            let response = self.respond_in_session(all, message, bytes, caller, relayed);
             return Box::pin(response).await;
         }
-        if !in_session && let Some(response) = self.reject_without_session(headers.all(), &message)
-        {
+        let mut session = None;
+        if endpoint.translates() {
+            if in_session {
+                match self.find_session(all, &caller) {
+                    Ok(found) => session = Some(found),
+                    Err(response) => return *response,
+                }
+            }
+        } else if !in_session && let Some(response) = self.reject_without_session(all, &message) {
             return response;
         }
-        let sessions = SessionContext::NotOpen(Lifetime::Limited);
-        let context = crate::Context::new(caller, sessions, !relayed).with_headers(headers);
-        match self.server.accept(message, context).await {
-            Disposition::Response(response) => self.respond_with(response, Some(headers)).await,
+        let sessions = match &session {
+            Some(session) => SessionContext::Open(session),
+            None => SessionContext::NotOpen(Lifetime::Limited),
+        };
+        let context = |caller, can_relay| {
+            crate::Context::new(caller, sessions, can_relay).with_headers(headers)
+        };
+        let accepted = endpoint.accept(bytes, message, context(caller, !relayed));
+        let response = match accepted.await {
+            Disposition::Response(response) => response,
             Disposition::Relay(id, relay) => {
-                let response = self.relay_call(id, relay, headers.all(), bytes, relayed);
+                let response = self.relay_call(id, relay, all, bytes, relayed);
                 match Box::pin(response).await {
-                    Ok(response) => response,
+                    Ok(response) => return response,
                     Err(caller) => {
-                        let context = crate::Context::new(caller, sessions, false);
-                        let message = read(bytes, false);
-                        let context = context.with_headers(headers);
-                        let response = Box::pin(self.server.handle_message(message, context)).await;
-                        Box::pin(self.respond_with(response, Some(headers))).await
+                        let message = endpoint.read(bytes, in_session);
+                        let accepted = endpoint.accept(bytes, message, context(caller, false));
+                        Box::pin(accepted).await.without_relay(self.server())
                     }
                 }
             }
-        }
+        };
+        self.respond_with(response, Some(headers)).await
     }
 }
 

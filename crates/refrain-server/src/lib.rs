@@ -11,6 +11,7 @@
 //! | `dispatch` | entry point of all transports: parses a message and routes it |
 //! | `response` | response to one message, independent of the transport |
 //! | `drafts` | endpoints for clients that speak a draft |
+//! | `endpoint` | handler of the messages of a transport: a server, or a draft around it |
 //! | `rounds` | the rounds of calls |
 //! | `tasks` | flows whose home is a store |
 //! | `live` | flows whose home is memory |
@@ -31,6 +32,7 @@ mod builder;
 mod catalog;
 mod dispatch;
 pub mod drafts;
+mod endpoint;
 mod handler;
 mod handles;
 mod http;
@@ -69,9 +71,7 @@ pub use handler::{Handler, State};
 pub use handles::HandleError;
 #[cfg(feature = "metrics")]
 pub use http::serve_metrics;
-pub use http::{
-    AllowedHosts, Body, HttpService, Listener, MetadataService, ServerCard, ServerCardError, serve,
-};
+pub use http::{AllowedHosts, Body, HttpService, Listener, ServerCard, ServerCardError, serve};
 #[cfg(feature = "tls")]
 pub use http::{TlsCertificate, TlsError};
 pub use limits::ServerLimits;

@@ -1,7 +1,8 @@
 //! The stdio transport: one message per line.
 
 use crate::auth::{Caller, Scopes};
-use crate::dispatch::{Context, ParsedMessage, SessionContext, belongs_to_session, read};
+use crate::dispatch::{Context, SessionContext};
+use crate::endpoint::Endpoint;
 use crate::legacy::{CancelParams, Lifetime, RequestId, Session};
 use crate::metrics::Refusal;
 use crate::response::MessageResponse;
@@ -47,37 +48,11 @@ where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    serve_lines(&server, &server, input, output, shutdown).await
-}
-
-/// A handler of messages: the server, or a wrapper around it.
-pub(crate) trait Endpoint: Sync {
-    /// Handles a message. It may be a 2026-07-28 request, even if the context has an open legacy session.
-    fn accept(
-        &self,
-        bytes: &[u8],
-        message: ParsedMessage<'_>,
-        context: Context<'_>,
-    ) -> impl Future<Output = MessageResponse> + Send;
-}
-
-impl Endpoint for Server {
-    async fn accept(
-        &self,
-        _: &[u8],
-        message: ParsedMessage<'_>,
-        mut context: Context<'_>,
-    ) -> MessageResponse {
-        if matches!(context.sessions, SessionContext::Open(_)) && !belongs_to_session(&message) {
-            context.sessions = SessionContext::None;
-        }
-        self.handle_message(message, context).await
-    }
+    serve_lines(&Endpoint::Server(server), input, output, shutdown).await
 }
 
 pub(crate) async fn serve_lines<R, W>(
-    server: &Server,
-    endpoint: &impl Endpoint,
+    endpoint: &Endpoint,
     input: R,
     output: W,
     shutdown: impl Future<Output = ()>,
@@ -86,6 +61,7 @@ where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
+    let server = endpoint.server();
     let limits = server.limits();
     let (queue, receiver) = mpsc::channel(QUEUED_MESSAGES);
     let sender = MessageSender {
@@ -151,9 +127,9 @@ async fn flush(mut writer: JoinHandle<io::Result<()>>, timeout: Duration) -> io:
 }
 
 /// The client of the process and its requests in flight.
-struct StdioSession<'a, E> {
+struct StdioSession<'a> {
     server: &'a Server,
-    endpoint: &'a E,
+    endpoint: &'a Endpoint,
     sender: MessageSender,
     closed: watch::Receiver<bool>,
     running: JoinSet<()>,
@@ -170,7 +146,7 @@ struct RunningRequest {
     cancelled: Arc<AtomicBool>,
 }
 
-impl<E: Endpoint> StdioSession<'_, E> {
+impl StdioSession<'_> {
     /// Reads and handles lines until the input ends. Lines that still wait for the client then
     /// have `drain_grace` to be handled.
     async fn read_lines(&mut self, input: impl AsyncBufRead + Unpin) -> io::Result<()> {
@@ -245,7 +221,7 @@ impl<E: Endpoint> StdioSession<'_, E> {
         if check_values(bytes, self.server.limits().json_values).is_err() {
             return false;
         }
-        match read(bytes, self.legacy.is_some()) {
+        match self.endpoint.read(bytes, self.legacy.is_some()) {
             Ok(Incoming::Message(Message::Notification { method, params })) => {
                 method == "notifications/cancelled" && self.cancel(params)
             }
@@ -288,7 +264,7 @@ impl<E: Endpoint> StdioSession<'_, E> {
     }
 
     async fn handle_message(&mut self, bytes: &[u8]) {
-        let message = read(bytes, self.legacy.is_some());
+        let message = self.endpoint.read(bytes, self.legacy.is_some());
         if let Ok(Incoming::Message(Message::Notification { method, params })) = &message {
             match (method.as_ref(), &self.legacy) {
                 ("notifications/cancelled", _) => {
@@ -316,7 +292,8 @@ impl<E: Endpoint> StdioSession<'_, E> {
             None => SessionContext::NotOpen(Lifetime::Process),
         };
         let context = Context::new(local_caller(), sessions, false);
-        let response = self.endpoint.accept(bytes, message, context).await;
+        let accepted = self.endpoint.accept(bytes, message, context).await;
+        let response = accepted.without_relay(self.server);
         let new_session = response.opened_session().cloned();
         let is_initialize = new_session.is_some();
         self.legacy = new_session.or(self.legacy.take());

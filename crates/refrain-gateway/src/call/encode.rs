@@ -7,10 +7,10 @@ use refrain::runtime::server::{IntoReply, ReadCall, ReplyTo, ToolCall};
 use refrain::runtime::wire::CallKind;
 use refrain::server::RawResult;
 use refrain::{Error, Result};
+use refrain_http::run_blocking;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::Semaphore;
-use tokio::task::{JoinSet, spawn_blocking};
 
 /// The size of a large result, in bytes. Encoding one usually takes about a millisecond.
 pub(super) const LARGE: usize = 256 * 1024;
@@ -23,9 +23,6 @@ pub(super) static ENCODING: Semaphore = Semaphore::const_new(1);
 
 /// Encodes or decodes a result of this many bytes. From [`BLOCKING`] bytes on, `work` runs on a blocking thread, from
 /// [`LARGE`] bytes on with the permit.
-///
-/// A separate task waits for the permit. The permit would otherwise be assigned to a call that is not polled, and no other
-/// result could be encoded.
 async fn convert<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -33,22 +30,13 @@ async fn convert<T: Send + 'static>(
     if bytes < BLOCKING {
         return work();
     }
-    // Aborts the task if the call is dropped.
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
-        let permit = match bytes < LARGE {
+    let permit = async move {
+        match bytes < LARGE {
             true => None,
             false => ENCODING.acquire().await.ok(),
-        };
-        let converting = spawn_blocking(move || {
-            let converted = work();
-            drop(permit);
-            converted
-        });
-        converting.await.map_err(Error::internal)?
-    });
-    let converted = tasks.join_next().await.expect("the set has one task");
-    converted.map_err(Error::internal)?
+        }
+    };
+    run_blocking(permit, work).await
 }
 
 /// The size of a value as JSON in bytes, about, at most [`LARGE`].
@@ -130,7 +118,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
     use tokio::runtime::Builder;
-    use tokio::task::yield_now;
+    use tokio::task::{JoinSet, spawn_blocking, yield_now};
 
     /// A result of almost this many bytes.
     fn result(bytes: usize) -> Value {

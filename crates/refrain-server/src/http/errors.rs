@@ -28,7 +28,7 @@ impl HttpService {
         id: Option<Id<'_>>,
         error: &RpcError,
     ) -> Response<Body> {
-        self.server.0.services.metrics.request_refused(refusal);
+        self.server().0.services.metrics.request_refused(refusal);
         self.error(status, id, error)
     }
 
@@ -68,7 +68,7 @@ impl HttpService {
 
     /// The 503 that replaces a reply: the caller has too many bytes of unread replies.
     pub(super) fn dropped_reply(&self, request: &[u8], reached: LimitReached) -> Response<Body> {
-        let metrics = &self.server.0.services.metrics;
+        let metrics = &self.server().0.services.metrics;
         metrics.request_refused(Refusal::Busy);
         let reason = format!("{reached}. The reply was dropped; the effects of the call remain");
         self.busy(find_request_id(request), &RpcError::internal(reason))
@@ -81,7 +81,7 @@ impl HttpService {
         id: Option<Id<'_>>,
     ) -> Response<Body> {
         let reason = rejection.to_string();
-        let auth = &self.server.0.auth;
+        let auth = &self.server().0.auth;
         let challenge = |error: Option<&'static str>| {
             let is_proof = matches!(rejection, AuthRejection::InvalidProof(_));
             let challenge = Challenge {
@@ -139,7 +139,7 @@ impl HttpService {
     /// The challenge to a caller whose token lacks these scopes.
     pub(super) fn scope_challenge(&self, scopes: &str) -> HeaderValue {
         let challenge = Challenge {
-            is_dpop: self.server.0.auth.requires_dpop,
+            is_dpop: self.server().0.auth.requires_dpop,
             error: Some("insufficient_scope"),
             scope: scopes,
             metadata: self.metadata_url(),
@@ -149,7 +149,7 @@ impl HttpService {
     }
 
     fn metadata_url(&self) -> Option<&str> {
-        let metadata = self.server.0.auth.metadata.as_ref()?;
+        let metadata = self.server().0.auth.metadata.as_ref()?;
         Some(&metadata.url)
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn is_session_method(method: &Method) -> bool {
 }
 
 impl HttpService {
-    pub(crate) async fn respond_in_session(
+    pub(super) async fn respond_in_session(
         &self,
         headers: &HeaderMap,
         message: ParsedMessage<'_>,
@@ -59,7 +59,7 @@ impl HttpService {
             Ok(session) => session,
             Err(response) => return *response,
         };
-        let server = &self.server;
+        let server = self.server();
         let request = RelayRequest {
             method: &Method::POST,
             headers,
@@ -102,12 +102,12 @@ impl HttpService {
     }
 
     /// The session that the headers name, which must belong to this caller.
-    pub(crate) fn find_session(
+    pub(super) fn find_session(
         &self,
         headers: &HeaderMap,
         caller: &Caller,
     ) -> Result<Session, BoxedResponse> {
-        let legacy = &self.server.0.legacy;
+        let legacy = &self.server().0.legacy;
         let mut ids = headers.get_all(SESSION_ID).iter();
         let id = ids.next().and_then(|id| id.to_str().ok());
         let id = id.filter(|_| ids.next().is_none());
@@ -170,7 +170,7 @@ impl HttpService {
         caller: LimitKey,
         response: crate::MessageResponse,
     ) -> Response<Body> {
-        let legacy = &self.server.0.legacy;
+        let legacy = &self.server().0.legacy;
         let id = response.id();
         let purpose = id.map(|id| legacy.purpose_of_call(session, id.as_json()));
         let reader = legacy.stream_responses(session, caller, vec![response], purpose.as_ref());
@@ -199,7 +199,7 @@ impl HttpService {
         for message in batch {
             let message = parse(message.get().as_bytes()).map(Incoming::Message);
             let context = Context::new(caller.clone(), SessionContext::Open(session), false);
-            let response = self.server.handle_message(message, context).await;
+            let response = self.server().handle_message(message, context).await;
             if !response.is_call() {
                 // Messages other than calls need no permit, so a long batch must not block other connections.
                 tokio::task::yield_now().await;
@@ -221,13 +221,13 @@ impl HttpService {
         if responses.is_empty() {
             return empty(StatusCode::ACCEPTED);
         }
-        let (legacy, caller) = (&self.server.0.legacy, caller.limit_key());
+        let (legacy, caller) = (&self.server().0.legacy, caller.limit_key());
         let reader = legacy.stream_responses(session, caller, responses, None);
         self.resumable_stream(session, reader)
     }
 
     fn resumable_stream(&self, session: &Session, reader: StreamReader) -> Response<Body> {
-        let keep_alive = self.server.0.services.limits.keep_alive;
+        let keep_alive = self.server().0.services.limits.keep_alive;
         // Clients of earlier revisions treat every event as a message.
         let starts_with_id = session.revision >= Revision::V2025_11_25;
         let source = EventSource::Resumable {
@@ -244,19 +244,19 @@ impl HttpService {
         caller: Caller,
         relayed: bool,
     ) -> Response<Body> {
-        if let Err(missing) = self.server.0.auth.allow(&caller, &[]) {
+        if let Err(missing) = self.server().0.auth.allow(&caller, &[]) {
             return self.reject_missing_scopes(missing);
         }
         let session = match self.find_session(&parts.headers, &caller) {
             Ok(session) => session,
             Err(response) => return *response,
         };
-        let legacy = &self.server.0.legacy;
+        let legacy = &self.server().0.legacy;
         let last = parts.headers.get(LAST_EVENT_ID).map(|last| {
             let last = last.to_str().ok().and_then(EventId::parse);
             last.ok_or(StreamResumeError::Malformed)
         });
-        let own = self.server.0.relay.own.id();
+        let own = self.server().0.relay.own.id();
         let is_own = matches!(&last, Some(Ok(last)) if last.instance == own);
         if !relayed && !is_own {
             let request = RelayRequest {
@@ -308,7 +308,7 @@ impl HttpService {
                 return *self.reject(refusal, status, error.to_string());
             }
         };
-        let metrics = &self.server.0.services.metrics;
+        let metrics = &self.server().0.services.metrics;
         metrics.request_refused(refusal);
         self.busy(None, &RpcError::internal(error.to_string()))
     }

@@ -76,7 +76,7 @@ impl HttpService {
                 _ => Ok((ReceivedBody::default(), caller)),
             };
         }
-        let limits = &self.server.0.services.limits;
+        let limits = &self.server().0.services.limits;
         // On HTTP/1.1 the periodic idle check closes a connection that sends no body, so the first chunk needs no timer. On
         // HTTP/2 other streams keep the connection active.
         let idle_check_covers_body =
@@ -111,7 +111,7 @@ impl HttpService {
         {
             return Err(self.reject_relay());
         }
-        self.server.check_values(bytes).map_err(|error| {
+        self.server().check_values(bytes).map_err(|error| {
             let (status, id) = (StatusCode::PAYLOAD_TOO_LARGE, find_request_id(bytes));
             Box::new(self.error(status, id, &error))
         })?;
@@ -124,7 +124,7 @@ impl HttpService {
         body: Pin<&mut B>,
         active: &ActiveRequest,
     ) -> Result<Caller, BoxedResponse> {
-        let auth = &self.server.0.auth;
+        let auth = &self.server().0.auth;
         match auth.authenticate(&parts.method, &parts.headers).await {
             Ok(caller) => Ok(Caller {
                 address: self
@@ -133,7 +133,7 @@ impl HttpService {
                 ..caller
             }),
             Err(rejection) => {
-                let limits = &self.server.0.services.limits;
+                let limits = &self.server().0.services.limits;
                 let limit = limits.discard.min(limits.body);
                 let first = self.discard(parts, body, limit, active).await;
                 let id = find_request_id(&first);
@@ -144,7 +144,7 @@ impl HttpService {
 
     /// The client's address: from the proxy's header if there is one, otherwise from the connection.
     fn client_address(&self, parts: &Parts, activity: Option<&Activity>) -> Option<IpAddr> {
-        let header = self.server.0.client_address_header.as_ref();
+        let header = self.server().0.client_address_header.as_ref();
         let forwarded = header.and_then(|name| forwarded_address(&parts.headers, name));
         forwarded.or_else(|| match activity {
             Some(activity) => activity.address,
@@ -164,7 +164,7 @@ impl HttpService {
         B: Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        let limits = &self.server.0.services.limits;
+        let limits = &self.server().0.services.limits;
         let unreadable = |reason: String| {
             let (status, error) = (StatusCode::BAD_REQUEST, RpcError::parse(reason));
             Box::new(self.reject_with(Refusal::Unreadable, status, None, &error))
@@ -196,7 +196,7 @@ impl HttpService {
             }
             BodyError::LimitReached(reached) => {
                 self.discard(parts, body, limits.discard, active).await;
-                let metrics = &self.server.0.services.metrics;
+                let metrics = &self.server().0.services.metrics;
                 metrics.request_refused(Refusal::Busy);
                 Box::new(self.busy(None, &reached.into()))
             }
@@ -231,7 +231,7 @@ impl HttpService {
                 }
             }
         };
-        let time = self.server.0.services.limits.body_time;
+        let time = self.server().0.services.limits.body_time;
         active.wait_for_client(within(time, read_rest)).await;
         first
     }

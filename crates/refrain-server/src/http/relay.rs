@@ -35,7 +35,7 @@ impl HttpService {
         &self,
         header: &HeaderValue,
     ) -> Result<RelayClaims, BoxedResponse> {
-        let accepted = self.server.0.relay.accept(header);
+        let accepted = self.server().0.relay.accept(header);
         accepted.map_err(|error| match error {
             RelayAuthError::OtherInstance => {
                 let reason = "Refrain-Relay header is for another instance";
@@ -56,7 +56,7 @@ impl HttpService {
 
     /// Relays a call to the instance that must run it. A relayed request is not relayed again. Returns the caller as an error
     /// if no other instance can run the call, so that this one must.
-    pub(crate) async fn relay_call(
+    pub(super) async fn relay_call(
         &self,
         id: Option<Id<'_>>,
         relay: Box<PendingRelay>,
@@ -65,7 +65,7 @@ impl HttpService {
         relayed: bool,
     ) -> Result<Response<Body>, Caller> {
         if relayed {
-            let response = Disposition::Relay(id, relay).without_relay(&self.server);
+            let response = Disposition::Relay(id, relay).without_relay(self.server());
             return Ok(self.respond_with(response, None).await);
         }
         let PendingRelay {
@@ -88,7 +88,7 @@ impl HttpService {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            let metrics = &self.server.0.services.metrics;
+            let metrics = &self.server().0.services.metrics;
             if let RelayPurpose::Caller(next_peers) = &mut purpose
                 && error.is_gone()
             {
@@ -115,7 +115,7 @@ impl HttpService {
         holder: &Holder,
         request: RelayRequest<'_>,
     ) -> Option<Response<Body>> {
-        if !self.server.0.relay.can_reach(holder) {
+        if !self.server().0.relay.can_reach(holder) {
             return None;
         }
         let holder = holder.clone().into();
@@ -137,7 +137,7 @@ impl HttpService {
         if error.is_local() {
             return Some(self.relay_rejected(id, &error));
         }
-        let metrics = &self.server.0.services.metrics;
+        let metrics = &self.server().0.services.metrics;
         metrics.live(LiveCallEvent::RelayFailed);
         if error.is_gone() {
             limited_event!(WARN, %holder, %error, "holder gone, session taken over");
@@ -153,7 +153,7 @@ impl HttpService {
     /// The last event of an interrupted stream of a legacy session: a "call lost" error if the holder is gone. Otherwise
     /// the client can resume the stream.
     fn legacy_last_event(&self, holder: &RelayDestination, id: Option<Id<'_>>) -> LastEvent {
-        let (relay, holder) = (self.server.0.relay.clone(), holder.clone());
+        let (relay, holder) = (self.server().0.relay.clone(), holder.clone());
         let id = id.map(|id| id.as_json().to_owned());
         Box::new(move |error| {
             Box::pin(async move {
@@ -176,7 +176,7 @@ impl HttpService {
         request: &RelayRequest<'_>,
         last_event: LastEvent,
     ) -> Result<Response<Body>, RelayError> {
-        let (head, body) = self.server.0.relay.send(to, request).await?;
+        let (head, body) = self.server().0.relay.send(to, request).await?;
         let mut response = Response::new(if is_stream(head.headers()) {
             Body::relayed(RelayStream::new(body, last_event))
         } else {
@@ -192,13 +192,14 @@ impl HttpService {
                 response.headers_mut().insert(name, value.clone());
             }
         }
-        self.server.0.services.metrics.live(LiveCallEvent::Relayed);
+        let metrics = &self.server().0.services.metrics;
+        metrics.live(LiveCallEvent::Relayed);
         Ok(response)
     }
 
     /// The 503 for a request that this instance has no resources to relay.
     fn relay_rejected(&self, id: Option<Id<'_>>, error: &RelayError) -> Response<Body> {
-        let metrics = &self.server.0.services.metrics;
+        let metrics = &self.server().0.services.metrics;
         metrics.request_refused(Refusal::Busy);
         limited_event!(WARN, %error, "request not relayed");
         let reason = "this instance cannot relay this request now; try again later";
@@ -208,7 +209,7 @@ impl HttpService {
     /// A reply to a call that could not be relayed, with HTTP status 200.
     fn json_reply(&self, id: Option<Id<'_>>, reply: &Reply) -> Response<Body> {
         let mut out = Vec::with_capacity(512);
-        write_reply(&mut out, id, reply, &self.server.0.services.info);
+        write_reply(&mut out, id, reply, &self.server().0.services.info);
         json(out.into())
     }
 }

@@ -3,7 +3,7 @@
 use super::connections::OpenConnections;
 use super::idle::Activity;
 use super::listener::Listener;
-use super::{Body, Headers, HttpService, MetadataService};
+use super::{Body, Headers, HttpService};
 use crate::AllowedHosts;
 use crate::server::Server;
 use crate::tasks::Worker;
@@ -16,7 +16,6 @@ use std::future::Future;
 use std::io;
 #[cfg(feature = "metrics")]
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 #[cfg(feature = "metrics")]
@@ -27,18 +26,19 @@ use tokio::time::Instant;
 /// Time to send the replies of live calls that fail because the drain time has elapsed.
 const LAST_REPLIES_TIME: Duration = Duration::from_secs(1);
 
-/// A service at another path than `/mcp`.
-#[derive(Clone)]
+/// Another path than `/mcp`.
 pub(crate) struct Mount {
     /// The path, or a prefix if it ends with a slash.
     pub(crate) path: &'static str,
-    /// A server to start and drain with the main one.
-    pub(crate) server: Option<Server>,
-    pub(crate) service: Arc<MountedService>,
+    pub(crate) service: Mounted,
 }
 
-type MountedService = dyn Fn(Request<Incoming>, Arc<Activity>) -> ResponseFuture + Send + Sync;
-type ResponseFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+pub(crate) enum Mounted {
+    /// An endpoint, whose server is started and drained with the main one.
+    Endpoint(HttpService),
+    /// A 404 response with this text.
+    NotFound(&'static str),
+}
 
 impl Mount {
     fn matches(&self, path: &str) -> bool {
@@ -72,7 +72,10 @@ pub(crate) async fn serve_with(
     hosts: AllowedHosts,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let mounted_servers = mounts.iter().filter_map(|mount| mount.server.clone());
+    let mounted_servers = mounts.iter().filter_map(|mount| match &mount.service {
+        Mounted::Endpoint(service) => Some(service.server().clone()),
+        Mounted::NotFound(_) => None,
+    });
     let servers: Vec<Server> = std::iter::once(server.clone())
         .chain(mounted_servers)
         .collect();
@@ -218,7 +221,7 @@ pub(super) enum PortRoutes {
 impl PortRoutes {
     pub(super) fn server(&self) -> &Server {
         match self {
-            Self::Endpoint(service, _) => &service.server,
+            Self::Endpoint(service, _) => service.server(),
             #[cfg(feature = "metrics")]
             Self::Metrics(server, _) => server,
         }
@@ -227,6 +230,15 @@ impl PortRoutes {
     /// Whether this is the MCP endpoint. Only its clients may use HTTP/2: metrics collectors do not need it.
     pub(super) fn is_endpoint(&self) -> bool {
         matches!(self, Self::Endpoint(..))
+    }
+}
+
+/// Whether the main endpoint handles requests for this path: its own path, and its public documents.
+fn is_served(service: &HttpService, path: &str) -> bool {
+    match path {
+        "/mcp" => true,
+        "/mcp/server-card" => service.server().0.server_card.is_some(),
+        _ => service.metadata_at(path).is_some(),
     }
 }
 
@@ -247,13 +259,8 @@ pub(super) async fn route(
         ));
     }
     Ok(match (request.uri().path(), routes) {
-        ("/mcp", PortRoutes::Endpoint(service, _)) => {
-            service.handle_with(request, Some(activity), service).await
-        }
-        ("/mcp/server-card", PortRoutes::Endpoint(service, _))
-            if service.server.0.server_card.is_some() =>
-        {
-            service.handle_with(request, Some(activity), service).await
+        (path, PortRoutes::Endpoint(service, _)) if is_served(service, path) => {
+            service.handle_with(request, Some(activity)).await
         }
         #[cfg(feature = "metrics")]
         ("/metrics", PortRoutes::Metrics(server, _)) => {
@@ -268,20 +275,14 @@ pub(super) async fn route(
             plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
         }
         ("/readyz", _) => plain(StatusCode::OK, "ready\n"),
-        (path, PortRoutes::Endpoint(service, mounts)) => {
-            if let Some(mount) = mounts.iter().find(|mount| mount.matches(path)) {
-                return Ok((mount.service)(request, activity.clone()).await);
-            }
-            match MetadataService::new(&service.server) {
-                Some(metadata) if metadata.matches(path) => {
-                    let (hosts, headers) = (&service.hosts, Headers::read(request.headers()));
-                    let mut response = hosts
-                        .preflight(request.method(), &headers)
-                        .unwrap_or_else(|| metadata.handle(&request));
-                    hosts.add_cors_headers(headers.origin(), &mut response);
-                    response
+        (path, PortRoutes::Endpoint(_, mounts)) => {
+            let mount = mounts.iter().find(|mount| mount.matches(path));
+            match mount.map(|mount| &mount.service) {
+                Some(Mounted::Endpoint(service)) => {
+                    service.handle_with(request, Some(activity)).await
                 }
-                _ => plain(
+                Some(Mounted::NotFound(text)) => plain(StatusCode::NOT_FOUND, *text),
+                None => plain(
                     StatusCode::NOT_FOUND,
                     "not found: the MCP endpoint is /mcp\n",
                 ),
@@ -295,7 +296,7 @@ pub(super) async fn route(
     })
 }
 
-pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::full(text.into()));
     *response.status_mut() = status;
     response

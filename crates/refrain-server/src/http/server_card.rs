@@ -211,7 +211,7 @@ impl HttpService {
         parts: &Parts,
         headers: &Headers<'_>,
     ) -> Option<Response<Body>> {
-        let card = self.server.0.server_card.as_ref()?;
+        let card = self.server().0.server_card.as_ref()?;
         if !parts.uri.path().ends_with(SUFFIX) {
             return None;
         }

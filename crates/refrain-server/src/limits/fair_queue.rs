@@ -5,14 +5,13 @@
 
 use super::limiter::LimitKey;
 use parking_lot::Mutex;
+use refrain_http::run_blocking;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::future::{Future, pending, poll_fn};
-use std::panic::resume_unwind;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
 #[derive(Debug)]
 pub(crate) struct FairQueue {
@@ -100,32 +99,12 @@ impl FairQueue {
     }
 
     /// Waits for a permit, and runs `work` with it on a blocking thread.
-    ///
-    /// A separate task waits for the permit. The permit would otherwise be assigned to a future that is not polled, and the
-    /// work of other callers could not start.
     pub(crate) async fn run<T: Send + 'static>(
         self: Arc<Self>,
         key: LimitKey,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        // Aborts the task if this future is dropped.
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let permit = self.acquire(key).await;
-            let working = spawn_blocking(move || {
-                let done = work();
-                drop(permit);
-                done
-            });
-            working.await
-        });
-        let done = tasks.join_next().await.and_then(Result::ok);
-        match done.map(|done| done.map_err(JoinError::try_into_panic)) {
-            Some(Ok(done)) => done,
-            Some(Err(Ok(panic))) => resume_unwind(panic),
-            // The runtime is shutting down, so this task ends too.
-            _ => pending().await,
-        }
+        run_blocking(async move { self.acquire(key).await }, work).await
     }
 
     fn permit(self: &Arc<Self>, key: LimitKey) -> QueuePermit {
@@ -298,18 +277,6 @@ mod tests {
         assert_eq!(queue.state.lock().in_use, 1);
         drop(release);
         assert_eq!(queue.clone().run(key("a"), || 7).await, 7);
-    }
-
-    #[tokio::test]
-    async fn work_of_a_future_that_is_not_polled_does_not_block_others() {
-        let queue = FairQueue::new(2);
-        let (held, _) = enter(&queue, "a", 1);
-        let mut idle = pin!(queue.clone().run(key("a"), || ()));
-        assert!(poll(&mut idle).is_none());
-        let other = tokio::spawn(queue.clone().run(key("a"), || 7));
-        tokio::task::yield_now().await;
-        drop(held);
-        assert_eq!(other.await.expect("it does not panic"), 7);
     }
 
     #[test]

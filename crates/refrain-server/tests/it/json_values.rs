@@ -8,8 +8,7 @@ use crate::support::{
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use refrain_core::Principal;
-use refrain_server::drafts::DraftService;
-use refrain_server::{AllowedHosts, Server, ServerBuilder, ServerLimits, Tool};
+use refrain_server::{AllowedHosts, HttpService, Server, ServerBuilder, ServerLimits, Tool};
 use refrain_wire::drafts::Draft;
 use serde_json::{Value, json};
 
@@ -134,7 +133,7 @@ async fn line_over_stdio_is_rejected() {
 async fn message_to_a_draft_endpoint_is_rejected() {
     for draft in [Draft::Sketch, Draft::First, Draft::Second] {
         let server = builder().draft(draft).build().expect("a server");
-        let service = DraftService::new(draft, server, AllowedHosts::local());
+        let service = HttpService::for_draft(draft, server, AllowedHosts::local());
         let message = call(7, "echo", json!({"text": "x", "more": many()}));
         let request = http::Request::post("/")
             .header("Host", "localhost")

@@ -3,8 +3,7 @@
 use crate::support::{Connection, Instance, Request, start};
 use axum::Router;
 use refrain_server::{
-    AllowedHosts, BearerTokens, BuildError, HttpService, MetadataService, ResourceMetadata, Server,
-    ServerBuilder,
+    AllowedHosts, BearerTokens, BuildError, HttpService, ResourceMetadata, Server, ServerBuilder,
 };
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -112,29 +111,25 @@ async fn required_scopes_are_listed_by_default() {
 async fn server_without_metadata_serves_none() {
     let instance = start(Server::builder("none", "1")).await;
     assert_eq!(instance.get(WELL_KNOWN).await.status, 404);
-    assert!(MetadataService::new(&instance.server).is_none());
 }
 
 #[tokio::test]
-async fn metadata_service_can_be_mounted() {
+async fn metadata_can_be_mounted() {
     let server = builder(metadata("https://mcp.example.com/v1/tools"))
         .build()
         .expect("a valid server");
-    let service = MetadataService::new(&server).expect("metadata");
-    let paths: Vec<String> = service.paths().map(str::to_owned).collect();
+    let service = HttpService::new(server, AllowedHosts::local());
     let own = format!("{WELL_KNOWN}/v1/tools");
-    assert_eq!(paths, [own.as_str(), WELL_KNOWN]);
+    let paths = [own.as_str(), WELL_KNOWN];
     let mut app = Router::new();
-    for path in &paths {
+    for path in paths.into_iter().chain(["/v1/tools"]) {
         app = app.route_service(path, service.clone());
     }
-    let endpoint = HttpService::new(server, AllowedHosts::local());
-    let app = app.route_service("/v1/tools", endpoint);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     tokio::spawn(async move { axum::serve(listener, app).await });
     let mut connection = Connection::open(address).await;
-    for path in &paths {
+    for path in paths {
         let get = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         connection.write(get.as_bytes()).await;
         let response = connection.response().await;
