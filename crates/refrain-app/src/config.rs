@@ -120,6 +120,7 @@ impl<C> UncheckedConfig<C> {
         self.config.advertise = None;
         self.config.tls_cert = None;
         self.config.tls_key = None;
+        self.config.server_card = None;
     }
 
     /// Checks the whole configuration, and returns it with the program's own settings. Errors are in the order of the file.
