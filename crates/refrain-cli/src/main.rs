@@ -90,7 +90,7 @@ fn main() -> ExitCode {
             error.remove(ContextKind::Suggested);
         }
         if error.use_stderr() {
-            client::print_usage_error_as_json(error.to_string().trim_end());
+            client::print_usage_error_as_json(&error);
         }
         error.exit()
     });
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         let message = error.to_string();
-        client::print_usage_error_as_json(&message);
+        client::print_error_as_json(&message);
         print_error(&message);
         ExitCode::FAILURE
     })
