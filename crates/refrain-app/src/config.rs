@@ -127,6 +127,7 @@ impl<C> UncheckedConfig<C> {
         self.config.tls_cert = None;
         self.config.tls_key = None;
         self.is_worker = true;
+        self.config.server_card = None;
     }
 
     /// Checks the whole configuration, and returns it with the program's own settings. Errors are in the order of the file.

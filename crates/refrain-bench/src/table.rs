@@ -21,19 +21,24 @@ pub(crate) fn verdict(is_met: Option<bool>) -> String {
     format!("{style}{verdict}{style:#}")
 }
 
-/// Writes rows with the same number of cells. The first column is left-aligned.
-pub(crate) fn grid(out: &mut String, headings: usize, lines: &[Vec<String>]) {
+/// Writes rows with the same number of cells, the first `heading_rows` of them in bold. The first column is left-aligned, the others
+/// are right-aligned.
+pub(crate) fn grid(out: &mut String, heading_rows: usize, rows: &[Vec<String>]) {
     let length = |cell: &String| cell.chars().count();
-    let width = |column| lines.iter().map(|line| length(&line[column])).max();
-    let columns = 0..lines[0].len();
+    let width = |column| rows.iter().map(|row| length(&row[column])).max();
+    let columns = 0..rows[0].len();
     let widths: Vec<usize> = columns.filter_map(width).collect();
-    for (index, line) in lines.iter().enumerate() {
-        let mut text = format!("{:<width$}", line[0], width = widths[0]);
-        for (cell, width) in line.iter().zip(&widths).skip(1) {
+    for (index, row) in rows.iter().enumerate() {
+        let mut text = format!("{:<width$}", row[0], width = widths[0]);
+        for (cell, width) in row.iter().zip(&widths).skip(1) {
             // Writing to a String does not fail.
             let _ = write!(text, "  {cell:>width$}");
         }
-        let style = if index < headings { BOLD } else { Style::new() };
+        let style = if index < heading_rows {
+            BOLD
+        } else {
+            Style::new()
+        };
         let _ = writeln!(out, "{style}{text}{style:#}");
     }
 }

@@ -127,17 +127,22 @@ pub(crate) fn start_log() -> Result<Telemetry, AppError> {
     log::start("refrain client", "warn", LogFormat::Text, || LogLines)
 }
 
-/// Prints a usage error as JSON if `--json` was given.
-pub(crate) fn print_usage_error_as_json(message: &str) {
-    print_as_json(CommandError::usage(message));
+/// Prints the error of invalid command line arguments as JSON if `--json` was given.
+pub(crate) fn print_usage_error_as_json(error: &clap::Error) {
+    print_as_json(CommandError::from_clap(error));
+}
+
+/// Prints the error of a command outside of the client as JSON if `--json` was given. `text` is that of an [`AppError`].
+pub(crate) fn print_error_as_json(text: &str) {
+    print_as_json(CommandError::from_text(text));
 }
 
 /// Prints an error as JSON if `--json` was given.
 fn print_as_json(error: CommandError) -> CommandError {
     let mut words = std::env::args_os().take_while(|word| word != "--");
     if words.any(|word| word == "--json")
-        && let Some(json) = error.as_json()
-        && let Err(failed) = output::print_json(json)
+        && let Some(json) = error.to_json()
+        && let Err(failed) = output::print_json(&json)
     {
         return error.note(failed.message);
     }

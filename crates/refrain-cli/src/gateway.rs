@@ -24,6 +24,9 @@ const COLUMN_MAX: usize = 60;
 const STORE_HELP: &str = "Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet, `memory:` for this process alone \
                           [default: $REFRAIN_STORE, then memory:]";
 
+const AUDIENCE_HELP: &str = "The service name that sealed tokens (`requestState`) are bound to; not the `aud` claim of access tokens [default: \
+                             refrain-gateway]";
+
 const USAGE: &str = "refrain gateway [OPTIONS] -- COMMAND...
        refrain gateway [OPTIONS] --url URL
        refrain gateway [OPTIONS] --config FILE
@@ -35,6 +38,7 @@ const CHECK_USAGE: &str = "refrain gateway check [OPTIONS] -- COMMAND...
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, override_usage = USAGE)]
 #[command(mut_arg("store", |store| store.help(STORE_HELP).long_help(STORE_HELP)))]
+#[command(mut_arg("audience", |audience| audience.help(AUDIENCE_HELP).long_help(AUDIENCE_HELP)))]
 pub(crate) struct GatewayOptions {
     #[command(subcommand)]
     command: Option<GatewayCommand>,

@@ -91,7 +91,7 @@ fn main() -> ExitCode {
             refrain_app::remove_distant_tip(&mut error);
         }
         if error.use_stderr() {
-            client::print_usage_error_as_json(error.to_string().trim_end());
+            client::print_usage_error_as_json(&error);
         }
         error.exit()
     });
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         let message = error.to_string();
-        client::print_usage_error_as_json(&message);
+        client::print_error_as_json(&message);
         print_error(&message);
         ExitCode::FAILURE
     })

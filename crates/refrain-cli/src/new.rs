@@ -11,11 +11,21 @@ use std::{fs, io};
 
 const RUST: &str = env!("CARGO_PKG_RUST_VERSION");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The maximum length of a crate name.
+const NAME_MAX: usize = 64;
 
 /// The crates of Refrain that the template depends on.
 const CRATES: [&str; 3] = ["refrain", "refrain-app", "refrain-testkit"];
 
-/// The files of a new crate. Placeholders `{{…}}` stand for its name, and for dependencies on the clone.
+/// The files of a new crate.
+///
+/// | placeholder | value |
+/// | --- | --- |
+/// | `{{name}}` | the name of the crate |
+/// | `{{rust}}` | the minimum Rust version |
+/// | `{{refrain}}`, `{{refrain-app}}`, `{{refrain-testkit}}` | the dependency: a path in the clone, or the version |
+/// | `{{build}}` | the command that builds the image |
+/// | `{{copy}}` | the lines of the Containerfile that copy the clone, if there is one |
 const FILES: [(&str, &str); 8] = [
     ("Cargo.toml", include_str!("../template/manifest.toml")),
     ("src/main.rs", include_str!("../template/src/main.rs")),
@@ -30,7 +40,7 @@ const FILES: [(&str, &str); 8] = [
     (".gitignore", include_str!("../template/gitignore")),
 ];
 
-/// Names that cargo rejects for a binary target, and the names of the new crate's dependencies.
+/// Names that cargo rejects or warns about, and the new crate's dependencies.
 const RESERVED: &str = "\
     abstract alloc as async await become box break build const continue core crate deps do dyn else enum \
     examples extern false final fn for gen if impl in incremental let loop macro match mod move mut override \
@@ -50,9 +60,9 @@ pub(crate) struct NewOptions {
 #[derive(Debug, thiserror::Error)]
 enum NewError {
     #[error("invalid crate name {0:?}: {1}")]
-    Name(String, &'static str),
-    #[error("directory {} already exists and is not empty", .0.display())]
-    NotEmpty(PathBuf),
+    Name(String, InvalidName),
+    #[error("{} already exists and is not an empty directory", .0.display())]
+    Exists(PathBuf),
     #[error("{} is not a clone of Refrain: it has no crates/refrain/Cargo.toml", .0.display())]
     NotAClone(PathBuf),
     #[error("the path {} is not UTF-8", .0.display())]
@@ -61,17 +71,38 @@ enum NewError {
     Write(PathBuf, #[source] io::Error),
 }
 
+#[derive(Debug, thiserror::Error)]
+enum InvalidName {
+    #[error("it is empty")]
+    Empty,
+    #[error("it must start with a lower-case letter")]
+    Start,
+    #[error("it contains a character that is not allowed")]
+    Character,
+    #[error("it is longer than {NAME_MAX} characters")]
+    TooLong,
+    #[error("`refrain` and names that start with `refrain-` are reserved")]
+    Refrain,
+    #[error("it is reserved")]
+    Reserved,
+}
+
 impl NewError {
-    fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Name(..) => {
-                Some("use lower-case letters, digits, - and _, as in `refrain new my-server`")
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Name(_, InvalidName::TooLong) | Self::Write(..) => return None,
+            Self::Name(_, InvalidName::Refrain) => "choose another name, as in `my-server`",
+            Self::Name(name, InvalidName::Reserved) => {
+                return Some(format!("choose another name, as in `my-{name}`"));
             }
-            Self::NotEmpty(_) => Some("choose another name, or remove the directory"),
-            Self::NotAClone(_) => Some("pass the root directory of the clone"),
-            Self::NotUtf8(_) => Some("use a clone in another directory"),
-            Self::Write(..) => None,
-        }
+            Self::Name(..) => {
+                "use lower-case letters, digits, - and _, as in `refrain new my-server`"
+            }
+            Self::Exists(_) => "choose another name, or remove it",
+            Self::NotAClone(_) => "pass the root directory of the clone",
+            Self::NotUtf8(_) => "use a clone in another directory",
+        };
+        Some(hint.to_owned())
     }
 }
 
@@ -97,7 +128,7 @@ fn create(options: &NewOptions) -> Result<(), NewError> {
     let directory = Path::new(name);
     let is_used = fs::read_dir(directory).map(|mut entries| entries.next().is_some());
     if is_used.unwrap_or_else(|_| directory.exists()) {
-        return Err(NewError::NotEmpty(directory.to_owned()));
+        return Err(NewError::Exists(directory.to_owned()));
     }
     let write = |file: &str, text: &str| {
         let file = directory.join(file);
@@ -123,20 +154,18 @@ fn create(options: &NewOptions) -> Result<(), NewError> {
 fn check_name(name: &str) -> Result<(), NewError> {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
     let why = match name {
-        "" => "it is empty",
-        _ if !name.starts_with(|c: char| c.is_ascii_lowercase()) => {
-            "it must start with a lower-case letter"
-        }
-        _ if !name.chars().all(is_allowed) => "it contains a character that is not allowed",
-        _ if name.len() > 64 => "it is longer than 64 characters",
+        "" => InvalidName::Empty,
+        _ if !name.starts_with(|c: char| c.is_ascii_lowercase()) => InvalidName::Start,
+        _ if !name.chars().all(is_allowed) => InvalidName::Character,
+        _ if name.len() > NAME_MAX => InvalidName::TooLong,
         _ if name == "refrain" || name.starts_with("refrain-") || name.starts_with("refrain_") => {
-            "`refrain` and names that start with `refrain-` are reserved"
+            InvalidName::Refrain
         }
         _ if RESERVED
             .split(' ')
             .any(|word| word == name.replace('_', "-")) =>
         {
-            "it is reserved"
+            InvalidName::Reserved
         }
         _ => return Ok(()),
     };
@@ -198,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_cargo_would_reject_are_rejected() {
+    fn names_that_cargo_rejects_or_warns_about_are_rejected() {
         for name in [
             "",
             "Server",

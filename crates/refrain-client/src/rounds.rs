@@ -408,7 +408,7 @@ impl ClientInner {
         }
         if self.connection.legacy().is_some() && !pending.is_legacy_compatible() {
             return Err(ErrorKind::CannotResume(format!(
-                "the server uses {}, which cannot resume calls",
+                "the connection uses {}, which cannot resume calls",
                 self.connection.server().version
             )));
         }

@@ -1,6 +1,6 @@
 //! Links of the documentation: every page, file and anchor exists, and the book lists every page.
 
-use refrain_testkit::net::tools::root;
+use refrain_testkit::net::installed::root;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Component, Path, PathBuf};

@@ -6,7 +6,7 @@ mod page;
 use page::{
     CLIENT_SCENARIO, Proof, Row, SCENARIO, counts, has_test, listed_scenarios, problems, read,
 };
-use refrain_testkit::net::tools::root;
+use refrain_testkit::net::installed::root;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

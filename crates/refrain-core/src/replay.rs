@@ -11,6 +11,7 @@ use std::error::Error;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The key of a record: a flow, and the name of the work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -104,12 +105,12 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// The assumed maximum clock skew in a fleet.
-    const SKEW: u64 = 3600;
+    /// The maximum of [`SealerOptions::skew`](crate::SealerOptions::skew): records outlive all tokens of their flow.
+    pub const MAX_SKEW: Duration = Duration::from_secs(3600);
 
     /// The retention for a flow with this deadline.
     pub fn for_flow(now: u64, deadline: u64) -> Self {
-        let until = deadline.saturating_add(Self::SKEW);
+        let until = deadline.saturating_add(Self::MAX_SKEW.as_secs());
         Self { now, until }
     }
 }

@@ -77,7 +77,8 @@ pub struct SealerOptions {
     pub ttl: Duration,
     /// The lifetime of a flow, over all its rounds. Default one day.
     pub flow_ttl: Duration,
-    /// The allowed clock skew between two instances. Default 30 seconds.
+    /// The allowed clock skew between two instances, at most [`Retention::MAX_SKEW`](crate::Retention::MAX_SKEW). Default 30
+    /// seconds.
     pub skew: Duration,
 }
 

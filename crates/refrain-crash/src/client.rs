@@ -11,7 +11,7 @@ use crate::run::CrashRun;
 use crate::worker::TASK_TOOL;
 use fastrand::Rng;
 use refrain::auth::Principal;
-use refrain_testkit::net::{CAPABILITIES, Request, TASKS};
+use refrain_testkit::net::{CAPABILITIES_KEY, Request, TASKS_EXTENSION};
 use refrain_wire::CALL_ID_KEY;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -215,8 +215,9 @@ impl<'a> TaskClient<'a> {
     ) -> Result<Value, CrashError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
-        let capabilities = json!({"elicitation": {"form": {}}, "extensions": {TASKS: {}}});
-        let request = request.meta(CAPABILITIES, capabilities);
+        let capabilities =
+            json!({"elicitation": {"form": {}}, "extensions": {TASKS_EXTENSION: {}}});
+        let request = request.meta(CAPABILITIES_KEY, capabilities);
         let begun = Instant::now();
         let mut last = Value::Null;
         while begun.elapsed() < PATIENCE {

@@ -6,7 +6,7 @@ use crate::run::CrashRun;
 use crate::worker::NumberAnswer;
 use refrain::auth::Principal;
 use refrain::prelude::*;
-use refrain_testkit::net::{CAPABILITIES, Request};
+use refrain_testkit::net::{CAPABILITIES_KEY, Request};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl CrashRun {
         params["name"] = json!("plain");
         params["arguments"] = json!({});
         let request = Request::rpc("tools/call", params).id(json!(1));
-        let request = request.meta(CAPABILITIES, json!({"elicitation": {"form": {}}}));
+        let request = request.meta(CAPABILITIES_KEY, json!({"elicitation": {"form": {}}}));
         let caller = Principal::anonymous();
         let mut response = server.handle(&request.message(), caller).await;
         let reply = response.next().await.unwrap_or_default();

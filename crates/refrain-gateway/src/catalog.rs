@@ -224,9 +224,12 @@ pub(crate) fn describe_tools(
             ToolHome::Live if backend.has_portable_rounds() => "client",
             ToolHome::Live => "live",
         };
+        let name = offered_name(spec, rules, tool);
+        // The server skips a tool with the name of the gateway's own.
+        let is_own = spec.sessions == Sessions::Handle && name == sessions::open_tool_name(spec);
         ToolReport {
             tool: tool.name.clone(),
-            offered_as: is_offered(spec, &tool.name).then(|| offered_name(spec, rules, tool)),
+            offered_as: (is_offered(spec, &tool.name) && !is_own).then_some(name),
             home,
             task_after: tool_task_after(spec, rules).map(|after| after.as_secs()),
             asks: without_asks.is_some_and(|lists| !is_in(lists, &tool.name)),

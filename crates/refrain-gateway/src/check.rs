@@ -1,14 +1,13 @@
 //! A report about each backend: whether it starts, its entries, and how its tools run.
 
 use crate::backend::Backend;
-use crate::catalog::{BackendLists, describe_tools};
-use crate::gateway::{Gateway, GatewayError};
+use crate::catalog::{Availability, BackendLists, OfferedNames, describe_tools};
+use crate::gateway::{Gateway, check_collisions};
 use crate::service::{Service, ServiceError};
 use crate::support::AskSupport;
 use futures_util::future::join_all;
 use refrain::client::wire::Implementation;
 use serde::Serialize;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -54,37 +53,23 @@ pub struct ToolReport {
 impl Gateway {
     /// Starts each backend, lists what it offers, and stops it again.
     pub async fn check(&self) -> Vec<BackendReport> {
-        let reports = self.backends().iter().map(report);
-        let mut reports = join_all(reports).await;
-        add_collisions(&mut reports);
+        let checked = join_all(self.backends().iter().map(report)).await;
+        let mut offered: Vec<(String, OfferedNames)> = Vec::new();
+        let mut reports = Vec::new();
+        for (mut report, names) in checked {
+            let others = offered.iter().map(|(backend, names)| (backend, names));
+            if let Err(collision) = check_collisions(others, &report.backend, &names) {
+                report.error.get_or_insert(collision.to_string());
+            }
+            offered.push((report.backend.clone(), names));
+            reports.push(report);
+        }
         reports
     }
 }
 
-/// Reports tools that two backends offer under the same name.
-fn add_collisions(reports: &mut [BackendReport]) {
-    let mut offered: HashMap<String, String> = HashMap::new();
-    for report in reports {
-        for name in report
-            .tools
-            .iter()
-            .filter_map(|tool| tool.offered_as.clone())
-        {
-            let second = report.backend.clone();
-            if let Some(first) = offered.insert(name.clone(), second.clone()) {
-                let collision = GatewayError::Collision {
-                    first,
-                    second,
-                    kind: "tool",
-                    name,
-                };
-                report.error.get_or_insert(collision.to_string());
-            }
-        }
-    }
-}
-
-async fn report(backend: &Arc<Backend>) -> BackendReport {
+/// Checks a backend. Also returns the names that it offers.
+async fn report(backend: &Arc<Backend>) -> (BackendReport, OfferedNames) {
     let begun = Instant::now();
     let mut report = BackendReport {
         backend: backend.spec.name.clone(),
@@ -92,6 +77,7 @@ async fn report(backend: &Arc<Backend>) -> BackendReport {
     };
     let listed = list(backend, AskSupport::ALL, Some(&mut report)).await;
     report.start_seconds = begun.elapsed().as_secs_f64();
+    let mut names = OfferedNames::default();
     match listed {
         Ok(listing) => {
             // Some servers offer tools that ask only to clients that can answer.
@@ -100,10 +86,11 @@ async fn report(backend: &Arc<Backend>) -> BackendReport {
             report.prompts = listing.prompts.len();
             report.resources = listing.resources.len() + listing.templates.len();
             report.tools = describe_tools(backend, &listing, without_asks.ok().as_ref());
+            (_, names) = listing.offer(backend, Availability::Up);
         }
         Err(error) => report.error = Some(error.to_string()),
     }
-    report
+    (report, names)
 }
 
 /// Lists a backend over a new connection. Adds the server's name and revision to the report.

@@ -89,7 +89,8 @@ pub enum Unavailable {
 pub enum ToolHome {
     /// In the memory of the gateway that has the connection to the backend.
     Live,
-    /// With the client: the backend runs the call again in every round.
+    /// With the client: the backend runs the call again in every round. A backend of 2026-07-28 over HTTP continues with its
+    /// request state instead, and repeats only an interrupted round.
     Replay,
 }
 
@@ -116,7 +117,7 @@ pub struct BackendTable {
     pub url: Option<Url>,
     /// The revision to speak with the backend. `None`: the newest that it supports.
     pub revision: Option<String>,
-    /// Whether each call over HTTP has a session to itself, for servers whose questions do not name their call.
+    /// Whether an HTTP session runs one call at a time, for servers whose questions do not name their call.
     pub exclusive: bool,
     /// The working directory of the program.
     pub directory: Option<PathBuf>,
@@ -146,7 +147,7 @@ pub struct BackendTable {
     pub sessions: Sessions,
     /// The maximum number of processes or sessions.
     pub connections: usize,
-    /// How many processes are started before they are needed.
+    /// How many unused processes are kept ready after the first call.
     pub prewarm: usize,
     /// How many calls a process serves before it is replaced.
     pub calls_per_process: u64,

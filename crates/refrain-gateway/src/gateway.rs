@@ -171,7 +171,7 @@ impl Gateway {
             let service = match result {
                 Ok((service, listing)) => {
                     let (added, names) = listing.offer(backend, Availability::Up);
-                    check_collisions(&offered, backend, &names)?;
+                    check_collisions(all_names(&offered), &backend.spec.name, &names)?;
                     let new = OfferedEntries {
                         names,
                         listing,
@@ -260,8 +260,8 @@ impl Gateway {
     ) -> Result<(), GatewayError> {
         let mut offered = self.offered.lock();
         let (added, names) = listing.offer(backend, availability);
-        check_collisions(&offered, backend, &names)?;
         let name = &backend.spec.name;
+        check_collisions(all_names(&offered), name, &names)?;
         let changes = match offered.get(name) {
             Some(before) => before.names.remove(added),
             None => added,
@@ -346,19 +346,25 @@ fn named_builder(started: &[StartedBackend]) -> ServerBuilder {
     builder
 }
 
-fn check_collisions(
+fn all_names(
     offered: &BTreeMap<String, OfferedEntries>,
-    backend: &Backend,
+) -> impl Iterator<Item = (&String, &OfferedNames)> {
+    offered
+        .iter()
+        .map(|(backend, entries)| (backend, &entries.names))
+}
+
+/// Fails if a backend offers a name that another one already offers.
+pub(crate) fn check_collisions<'a>(
+    offered: impl IntoIterator<Item = (&'a String, &'a OfferedNames)>,
+    backend: &str,
     names: &OfferedNames,
 ) -> Result<(), GatewayError> {
-    let others = offered
-        .iter()
-        .filter(|(name, _)| **name != backend.spec.name);
-    for (other, theirs) in others {
-        if let Some((kind, name)) = names.collision(&theirs.names) {
+    for (other, theirs) in offered.into_iter().filter(|(other, _)| *other != backend) {
+        if let Some((kind, name)) = names.collision(theirs) {
             return Err(GatewayError::Collision {
                 first: other.clone(),
-                second: backend.spec.name.clone(),
+                second: backend.to_owned(),
                 kind,
                 name: name.to_owned(),
             });

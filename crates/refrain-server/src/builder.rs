@@ -15,7 +15,9 @@ use crate::metrics::Metrics;
 use crate::server::Server;
 use crate::skills::Skill;
 use crate::tasks::{TaskOptions, Webhook};
-use refrain_core::{KeyRing, MemoryReplayLog, ReplayLog, SealerOptions, Source, SystemSource};
+use refrain_core::{
+    KeyRing, MemoryReplayLog, ReplayLog, Retention, SealerOptions, Source, SystemSource,
+};
 use refrain_store::{Store, TaskStore};
 use refrain_wire::{Cache, Icon, Implementation};
 use serde_json::{Map, Value};
@@ -54,6 +56,9 @@ pub struct ServerBuilder {
 }
 
 impl ServerBuilder {
+    /// The maximum of [`clock_skew`](Self::clock_skew).
+    pub const MAX_CLOCK_SKEW: Duration = Retention::MAX_SKEW;
+
     pub(crate) fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
         let name = name.into();
         Self {
@@ -241,7 +246,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets the tolerated difference between the clocks of two instances. Default 30 seconds.
+    /// Sets the tolerated difference between the clocks of two instances, at most [`MAX_CLOCK_SKEW`](Self::MAX_CLOCK_SKEW).
+    /// Default 30 seconds.
     pub fn clock_skew(mut self, skew: Duration) -> Self {
         self.sealing.skew = skew;
         self

@@ -28,6 +28,7 @@
 //! | `wire_recorder` | records sent messages, for tests |
 
 mod auth;
+mod backoff;
 mod builder;
 mod catalog;
 mod dispatch;
@@ -44,7 +45,6 @@ mod relay;
 mod reply;
 mod request_span;
 mod response;
-mod retry;
 mod rounds;
 mod server;
 mod services;

@@ -21,11 +21,11 @@ pub(crate) use holder::{Holder, RelayDestination};
 pub(crate) use stream::{LastEvent, RelayBody, RelayStream, is_stream};
 
 use crate::auth::Caller;
+use crate::backoff::Backoff;
 use crate::builder::BuildError;
 use crate::dispatch::Dispatch;
 use crate::http::{LAST_EVENT_ID, SESSION_ID};
 use crate::limits::{LimitReached, Limiter, Permit, file_limit, relay_limits};
-use crate::retry::Backoff;
 use crate::services::{Services, open_text, seal_text};
 use crate::timer::within;
 use bytes::Bytes;

@@ -19,8 +19,8 @@ mod text;
 
 use crate::open::{OpenStoreError, UrlError};
 use crate::sql::{
-    ADD_SCHEMA_VERSION, GroupCommit, SCHEMA_VERSION, TIMEOUT, WriteBatches, WriteQueue, impl_store,
-    pending_migrations,
+    ADD_SCHEMA_VERSION, GroupCommit, SCHEMA_VERSION, SharedReceiver, TIMEOUT, WriteSender,
+    impl_store, pending_migrations,
 };
 use crate::store::StoreError;
 use crate::time::micros;
@@ -52,7 +52,7 @@ const MIGRATION_LOCK: i64 = 0x7265_6672_6169_6e00;
 /// Hints reach every instance by `NOTIFY`. The store holds at most twelve connections.
 pub struct PgStore {
     connections: Arc<Connections>,
-    writes: WriteQueue<Postgres>,
+    writes: WriteSender<Postgres>,
     quota: Mutex<Quota>,
     hints: broadcast::Sender<Hint>,
     notifier: Notifier,
@@ -86,9 +86,9 @@ impl PgStore {
     async fn connect(hosts: Hosts) -> Result<Self, OpenStoreError> {
         let connections = Arc::new(Connections::new(hosts.clone(), CONNECTIONS));
         connections.run(migrate).await?;
-        let (writes, batches) = WriteQueue::new();
+        let (writes, receiver) = WriteSender::new();
         for _ in 0..WRITERS {
-            tokio::spawn(write_batches(batches.clone(), connections.clone()));
+            tokio::spawn(write_batches(receiver.clone(), connections.clone()));
         }
         let hints = broadcast::Sender::new(crate::HINT_CAPACITY);
         let notifier = Notifier::start(Connections::new(hosts.clone(), 1), hints.clone());
@@ -126,7 +126,7 @@ impl_store!(PgStore, Postgres);
 impl GroupCommit for Postgres {
     const BEGIN: &'static str = "BEGIN";
     // Several connections write, so small writes need no pause of large ones.
-    const LARGE_PAUSE: u32 = 0;
+    const LARGE_PAUSE_FACTOR: u32 = 0;
     const LOCK_TIMEOUT: Duration = Duration::ZERO;
     const IMPLICIT: bool = true;
 
@@ -139,8 +139,8 @@ impl GroupCommit for Postgres {
 }
 
 /// Commits writes until the store is dropped.
-async fn write_batches(batches: WriteBatches<Postgres>, connections: Arc<Connections>) {
-    while let Some(mut batch) = batches.next().await {
+async fn write_batches(receiver: SharedReceiver<Postgres>, connections: Arc<Connections>) {
+    while let Some(mut batch) = receiver.next().await {
         let commit = connections.run(async |connection| batch.commit(connection).await);
         let done = tokio::time::timeout(TIMEOUT, commit).await;
         if let Err(error) = done.unwrap_or_else(|_| Err(StoreError::timed_out(TIMEOUT))) {

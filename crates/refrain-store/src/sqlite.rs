@@ -8,7 +8,7 @@ mod tasks;
 
 use crate::open::OpenStoreError;
 use crate::sql::{
-    ADD_SCHEMA_VERSION, GroupCommit, SCHEMA_VERSION, WriteBatches, WriteQueue, impl_store,
+    ADD_SCHEMA_VERSION, GroupCommit, SCHEMA_VERSION, SharedReceiver, WriteSender, impl_store,
     pending_migrations,
 };
 use crate::store::StoreError;
@@ -38,7 +38,7 @@ const READERS: u32 = 4;
 ///
 /// The clock is the machine's. Hints reach only listeners of this process; other processes poll.
 pub struct SqliteStore {
-    writes: WriteQueue<Sqlite>,
+    writes: WriteSender<Sqlite>,
     readers: SqlitePool,
     quota: parking_lot::Mutex<Quota>,
     hints: broadcast::Sender<Hint>,
@@ -68,8 +68,8 @@ impl SqliteStore {
             .acquire_slow_threshold(BUSY_TIMEOUT)
             .test_before_acquire(false)
             .connect_lazy_with(options.clone().pragma("query_only", "ON"));
-        let (writes, batches) = WriteQueue::new();
-        tokio::spawn(write_batches(batches, writer, options));
+        let (writes, receiver) = WriteSender::new();
+        tokio::spawn(write_batches(receiver, writer, options));
         Ok(Self {
             writes,
             readers,
@@ -98,7 +98,7 @@ impl_store!(SqliteStore, Sqlite);
 impl GroupCommit for Sqlite {
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
     // While small writes are queued, large ones take about a third of the time.
-    const LARGE_PAUSE: u32 = 2;
+    const LARGE_PAUSE_FACTOR: u32 = 2;
     const LOCK_TIMEOUT: Duration = BUSY_TIMEOUT;
     // A write may be several statements.
     const IMPLICIT: bool = false;
@@ -113,11 +113,11 @@ impl GroupCommit for Sqlite {
 
 /// Commits writes until the store is dropped.
 async fn write_batches(
-    batches: WriteBatches<Sqlite>,
+    receiver: SharedReceiver<Sqlite>,
     mut connection: SqliteConnection,
     options: SqliteConnectOptions,
 ) {
-    while let Some(mut batch) = batches.next().await {
+    while let Some(mut batch) = receiver.next().await {
         // The connection was left in a transaction, or reports one after the disk was full.
         if connection.is_in_transaction() {
             match connect_writer(&options).await {

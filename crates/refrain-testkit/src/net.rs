@@ -5,8 +5,8 @@
 //! | [`wait`] | waiting with a limit |
 //! | [`http`], [`request`], [`reply`] | a raw HTTP client, requests and the parts of replies |
 //! | [`instance`], [`stdio`] | a server in this process, on a port or on a pipe |
-//! | [`process`], [`tools`] | programs under test, and programs that `scripts/tools` installs |
-//! | [`programs`], [`mcpdo`] | servers and clients in other SDKs, and the command line of the MCP Inspector |
+//! | [`process`], [`installed`] | programs under test, and programs that `scripts/tools` installs |
+//! | [`sdk_programs`], [`mcpdo`] | servers and clients in other SDKs, and the command line of the MCP Inspector |
 //! | [`legacy`] | a client of the legacy revisions |
 //! | [`fake_server`], `http_server` | an MCP server whose responses a test chooses, and its HTTP server |
 //! | [`issuer`], [`oauth`] | access tokens, key sets and an authorization server |
@@ -15,14 +15,16 @@
 //! | [`store`] | a task store that fails on demand |
 //! | [`metrics`] | a strict parser of OpenMetrics text |
 //!
-//! This is for Refrain's own tests: it may change at any time.
-#![allow(missing_docs)] // accessors and builder methods that only repeat their name
+//! The module is only for Refrain's own tests, and may change at any time.
+// Many accessors and builder methods need no documentation besides their names.
+#![allow(missing_docs)]
 
 pub mod balancer;
 pub mod certificate;
 pub mod fake_server;
 pub mod http;
 mod http_server;
+pub mod installed;
 pub mod instance;
 pub mod issuer;
 pub mod legacy;
@@ -30,13 +32,12 @@ pub mod mcpdo;
 pub mod metrics;
 pub mod oauth;
 pub mod process;
-pub mod programs;
 pub mod proxy;
 pub mod reply;
 pub mod request;
+pub mod sdk_programs;
 pub mod stdio;
 pub mod store;
-pub mod tools;
 pub mod wait;
 
 pub use balancer::Balancer;
@@ -49,7 +50,9 @@ pub use instance::{
 pub use metrics::{MetricsPort, Scrape};
 pub use proxy::FaultProxy;
 pub use reply::{asked, assert_contains, result, text, token};
-pub use request::{CAPABILITIES, CLIENT_INFO, LOG_LEVEL, Request, TASKS, VERSION};
+pub use request::{
+    CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, Request, TASKS_EXTENSION, VERSION_KEY,
+};
 pub use stdio::StdioClient;
 pub use store::FaultyStore;
 pub use wait::{PATIENCE, until, within};

@@ -135,7 +135,7 @@ struct PrintCheck {
     good: bool,
 }
 
-/// Prints a poster as a task, then asks whether the print is good. Written without steps: it never runs twice.
+/// Prints a poster as a task, then asks whether the print is good. A live tool: it needs no steps, and never runs twice.
 #[tool(live, task)]
 pub(super) async fn print_poster(
     cx: Cx,

@@ -7,6 +7,10 @@ use axum::routing::get;
 use refrain::prelude::*;
 use refrain::server::{AllowedHosts, HttpService};
 use refrain_app::AppError;
+use std::time::Duration;
+
+/// How long `/readyz` fails before the listener closes, so that a load balancer stops sending requests.
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize, Elicit)]
 struct Vote {
@@ -53,13 +57,20 @@ pub(crate) async fn run() -> Result<(), AppError> {
     let draining = server.clone();
     let stop = async move {
         _ = tokio::signal::ctrl_c().await;
-        // Calls that can be continued elsewhere are handed on.
-        draining.start_draining();
+        drain(&draining).await;
     };
     axum::serve(listener, router(server))
         .with_graceful_shutdown(stop)
         .await?;
     Ok(())
+}
+
+/// Prepares the end of the listener: hands on calls that can be continued elsewhere, and ends the others.
+async fn drain(server: &Server) {
+    server.start_draining();
+    tokio::time::sleep(DRAIN_GRACE).await;
+    // Live calls can no longer get answers.
+    server.close_live();
 }
 
 #[cfg(test)]
@@ -87,8 +98,13 @@ mod tests {
         assert_eq!(crate::text(result), "One Tea.");
 
         assert_eq!(http::send(address, &Request::get("/")).await.status, 200);
-        server.start_draining();
+        let draining = server.clone();
+        let drained = tokio::spawn(async move { drain(&draining).await });
+        while !server.is_draining() {
+            tokio::task::yield_now().await;
+        }
         let readiness = http::send(address, &Request::get("/readyz")).await;
         assert_eq!(readiness.status, 503);
+        drained.await.expect("it ends");
     }
 }

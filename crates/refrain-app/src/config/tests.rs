@@ -234,6 +234,10 @@ fn invalid_settings_are_rejected() {
             "flow_ttl_seconds = 99999999999999999999999999999999999999999999",
             "1:20: flow_ttl_seconds is too large",
         ),
+        (
+            "clock_skew_seconds = 3601",
+            "1:22: clock_skew_seconds must be at most 3600, not 3601",
+        ),
         ("audience = \"\"", "1:12: audience must not be empty"),
         (
             "keys = true",

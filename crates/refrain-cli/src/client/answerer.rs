@@ -2,7 +2,7 @@
 
 use super::exit::CommandError;
 use super::options::{AnswerOptions, working_directory};
-use super::preset_answers::PresetAnswers;
+use super::preset_answers::{PresetAnswers, PresetError};
 use super::unanswered::MissingAnswer;
 use super::{sampler, stderr};
 use crate::terminal::Terminal;
@@ -73,6 +73,7 @@ impl Answerer {
             && !error.is::<AskRefusal>()
         {
             let why = error.to_string();
+            let is_invalid = error.is::<PresetError>();
             let mut unanswered = self.unanswered.lock();
             // An ask that is repeated replaces the earlier one.
             unanswered.retain(|earlier| earlier.ask.key() != ask.key());
@@ -80,7 +81,11 @@ impl Answerer {
             if unanswered.len() == MAX_UNANSWERED {
                 unanswered.remove(0);
             }
-            unanswered.push(MissingAnswer { ask, why });
+            unanswered.push(MissingAnswer {
+                ask,
+                why,
+                is_invalid,
+            });
         }
         answer
     }

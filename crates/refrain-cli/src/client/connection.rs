@@ -17,8 +17,8 @@ use crate::style::DIM;
 use crate::terminal::url::is_loopback;
 use interrupted::{Continuation, answered, missing_answers};
 use refrain_client::{
-    Asker, Bearer, CallSpec, Client, ClientBuilder, ClientLimits, Error, ErrorKind, IncomingAsk,
-    LogMessage, OAuth, PendingCall, UnansweredAsk,
+    Asker, Bearer, CallSpec, Client, ClientBuilder, ClientLimits, Dialect, Error, ErrorKind,
+    IncomingAsk, LogMessage, OAuth, PendingCall, UnansweredAsk,
 };
 use refrain_wire::CallKind;
 use serde_json::Value;
@@ -159,6 +159,12 @@ impl ServerConnection {
     pub(super) async fn make(self, call: CallSpec) -> Result<Code, CommandError> {
         let pending = self.client.prepare(call);
         if let Some(saved) = &self.saved {
+            if let Dialect::Revision(_) | Dialect::FirstRevision = self.client.dialect() {
+                stderr::note(&format!(
+                    "the connection uses {}, whose calls cannot be saved while they wait for an answer",
+                    one_line(&self.client.server().version)
+                ));
+            }
             saved.create(&pending)?;
         }
         self.finish(pending).await
@@ -203,7 +209,7 @@ impl ServerConnection {
             }
             let unanswered = vec![UnansweredAsk { key, why }];
             let error = Error::from(ErrorKind::Unanswered(unanswered.clone()));
-            let asks = unanswered_asks(vec![ask], Vec::new(), &unanswered);
+            let asks = unanswered_asks(vec![ask], &[], &unanswered);
             let file = Continuation::File(saved.file());
             return Err(self.unanswered(error.into(), pending, &asks, &file));
         }

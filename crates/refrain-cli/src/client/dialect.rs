@@ -25,6 +25,14 @@ impl ProtocolOption {
         self.dialect = self.dialect.or(pending.dialect());
     }
 
+    pub(super) fn is_set(self) -> bool {
+        self.dialect.is_some()
+    }
+
+    pub(super) fn is_draft(self) -> bool {
+        matches!(self.dialect, Some(Dialect::Draft(_)))
+    }
+
     /// The flag for a command line, with a leading space.
     pub(super) fn flag(self) -> String {
         let flag = self.dialect.map(|dialect| format!(" --dialect {dialect}"));

@@ -49,12 +49,24 @@ impl From<Code> for ExitCode {
 pub(super) struct CommandError {
     pub(super) code: Code,
     pub(super) message: String,
-    /// The `note: …` and `hint: …` lines.
-    remarks: String,
+    remarks: Vec<Remark>,
     /// The members of the JSON object.
     members: Box<Map<String, Value>>,
     /// Whether the command has already printed its JSON.
     is_json_printed: bool,
+}
+
+/// A line after the message. It may have further lines, which are indented.
+#[derive(Debug)]
+struct Remark {
+    label: Label,
+    text: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Label {
+    Note,
+    Hint,
 }
 
 impl CommandError {
@@ -64,7 +76,7 @@ impl CommandError {
         Self {
             code,
             message,
-            remarks: String::new(),
+            remarks: Vec::new(),
             members: Box::new(Map::from_iter([("error".to_owned(), error)])),
             is_json_printed: false,
         }
@@ -74,23 +86,57 @@ impl CommandError {
         Self::new(Code::Usage, message)
     }
 
+    /// The error of a command outside of the client: a message, then lines `error: …` with further messages, and `hint: …`.
+    pub(super) fn from_text(text: &str) -> Self {
+        let mut messages = String::new();
+        let mut hints: Vec<String> = Vec::new();
+        for line in text.lines() {
+            match (line.strip_prefix("hint: "), hints.last_mut()) {
+                (Some(hint), _) => hints.push(hint.to_owned()),
+                // A hint is continued by an indented line.
+                (None, Some(hint)) if line.starts_with(' ') => hint.push_str(&format!("\n{line}")),
+                (None, _) => {
+                    let message = line.strip_prefix("error: ").unwrap_or(line);
+                    messages.push_str(&format!("{message}\n"));
+                }
+            }
+        }
+        hints
+            .into_iter()
+            .fold(Self::usage(messages.trim_end()), Self::hint)
+    }
+
+    /// The error of invalid command line arguments, without the usage.
+    pub(super) fn from_clap(error: &clap::Error) -> Self {
+        let text = error.to_string();
+        let (message, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+        let message = message.strip_prefix("error: ").unwrap_or(message);
+        let message: Vec<&str> = message.lines().map(str::trim).collect();
+        let tips = rest
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix("tip: "));
+        tips.fold(Self::usage(message.join(" ")), Self::hint)
+    }
+
     pub(super) fn interrupted() -> Self {
         Self::new(Code::Interrupted, "interrupted")
     }
 
     pub(super) fn note(mut self, text: impl fmt::Display) -> Self {
-        self.remarks.push_str(&format!("\nnote: {text}"));
+        self.remarks.push(Remark::new(Label::Note, text));
         self
     }
 
     pub(super) fn hint(mut self, text: impl fmt::Display) -> Self {
-        self.remarks.push_str(&format!("\nhint: {text}"));
+        self.remarks.push(Remark::new(Label::Hint, text));
         self
     }
 
     /// Corrects the hint how to send an access token, for a server whose address comes from a saved call.
     pub(super) fn at_saved_address(mut self) -> Self {
-        self.remarks = self.remarks.replace(TOKEN_HINT, SAVED_ADDRESS_TOKEN_HINT);
+        for remark in &mut self.remarks {
+            remark.text = remark.text.replace(TOKEN_HINT, SAVED_ADDRESS_TOKEN_HINT);
+        }
         self
     }
 
@@ -100,7 +146,7 @@ impl CommandError {
     }
 
     /// Adds the last lines of the server's standard error, if the server may be unusable.
-    pub(super) fn with_server_lines(self, lines: &[String]) -> Self {
+    pub(super) fn with_server_lines(mut self, lines: &[String]) -> Self {
         if self.code != Code::Unreachable || lines.is_empty() {
             return self;
         }
@@ -110,9 +156,9 @@ impl CommandError {
             format!("\n  {}{end}", one_line(start))
         });
         let shown: String = shown.collect();
-        let remarks = self.remarks;
-        let remarks = format!("\nnote: last lines of the server's standard error:{shown}{remarks}");
-        Self { remarks, ..self }.with("stderr", lines.to_vec())
+        let text = format!("last lines of the server's standard error:{shown}");
+        self.remarks.insert(0, Remark::new(Label::Note, text));
+        self.with("stderr", lines.to_vec())
     }
 
     /// Replaces the error in the JSON object with the unanswered asks.
@@ -133,8 +179,34 @@ impl CommandError {
         }
     }
 
-    pub(super) fn as_json(&self) -> Option<&Map<String, Value>> {
-        (!self.is_json_printed).then_some(&self.members)
+    pub(super) fn to_json(&self) -> Option<Map<String, Value>> {
+        if self.is_json_printed {
+            return None;
+        }
+        let hints = self.remarks.iter();
+        let hints = hints.filter(|remark| remark.label == Label::Hint);
+        let hints: Vec<&str> = hints.map(|remark| &*remark.text).collect();
+        let mut members = (*self.members).clone();
+        if !hints.is_empty() {
+            members.insert("hints".to_owned(), json!(hints));
+        }
+        Some(members)
+    }
+}
+
+impl Remark {
+    fn new(label: Label, text: impl fmt::Display) -> Self {
+        let text = text.to_string();
+        Self { label, text }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Note => "note",
+            Self::Hint => "hint",
+        })
     }
 }
 
@@ -142,7 +214,10 @@ impl CommandError {
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&sanitize(&self.message))?;
-        f.write_str(&sanitize(&self.remarks))
+        for Remark { label, text } in &self.remarks {
+            write!(f, "\n{label}: {}", sanitize(text))?;
+        }
+        Ok(())
     }
 }
 

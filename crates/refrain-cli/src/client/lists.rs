@@ -6,7 +6,7 @@ use super::json::{self, Fold};
 use super::options::ConnectOptions;
 use super::output::{COLUMN_MAX, print, print_json};
 use super::sanitize::{one_line, paragraph};
-use super::usage;
+use super::{stderr, usage};
 use crate::style::{BOLD, DIM, MARK};
 use clap::{Args, Subcommand};
 use refrain_client::{AsSent, Error, ErrorKind};
@@ -22,6 +22,9 @@ use std::collections::HashSet;
 /// Most servers list only the revisions without sessions in the result of `server/discover`.
 const LEGACY_HINT: &str =
     "(legacy revisions are usually not reported; --dialect 2025-11-25 tests one)";
+
+/// The drafts begin with the `initialize` of 2025-11-25.
+const UNCHECKED_DRAFT: &str = "a server of 2025-11-25 answers `discover` alike: only a call with a question shows whether it speaks the draft";
 
 #[derive(Subcommand)]
 pub(crate) enum ListCommand {
@@ -73,7 +76,12 @@ async fn list(
 ) -> Result<(), CommandError> {
     let (client, interrupt) = (&connection.client, &mut connection.interrupt);
     match command {
-        ListCommand::Discover(_) => print_server(client, json),
+        ListCommand::Discover(options) => {
+            if options.connect.protocol.is_draft() {
+                stderr::note(UNCHECKED_DRAFT);
+            }
+            print_server(client, json)
+        }
         ListCommand::Tools(_) => {
             let tools = interrupt.unless_stopped(or_empty(client.tools())).await?;
             print_list(json, "tools", &tools, format_tool)

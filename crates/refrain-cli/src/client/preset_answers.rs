@@ -83,6 +83,12 @@ impl PresetAnswers {
                 "no answer was given: the answer for {first:?} is only for the first ask of that name"
             );
         }
+        if let Some(AnswerQueue { used, .. }) = answers.get(key) {
+            let were = if *used == 1 { "was" } else { "were" };
+            return format!(
+                "no answer is left: {used} {were} used for earlier asks of {key:?}; give --answer once for each time it asks"
+            );
+        }
         let unused = answers.iter().filter(|(_, queue)| queue.used == 0);
         match similar_names(key, unused.map(|(name, _)| name.as_str())).first() {
             Some(name) => {
@@ -201,8 +207,10 @@ fn to_roots(value: Value) -> Result<AskAnswer, PresetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use refrain_wire::Field;
+    use refrain_client::{Asker, FormAsk};
+    use refrain_wire::{CallKind, Field};
     use serde_json::json;
+    use std::sync::Arc;
 
     #[test]
     fn form_answer_is_content_a_word_or_a_whole_result() {
@@ -251,6 +259,29 @@ mod tests {
             "no answer was given for \"address\"; is the answer for \"adress\" meant for it?"
         );
         assert_eq!(answers.missing("size"), "no answer was given");
+    }
+
+    #[test]
+    fn used_answers_are_counted() {
+        let answers = PresetAnswers::read(&["a={}".to_owned()], None).expect("an answer");
+        let form = FormAsk {
+            key: "a".to_owned(),
+            asker: Arc::new(Asker {
+                server: None,
+                address: "http://127.0.0.1:8080/mcp".to_owned(),
+                kind: CallKind::Tool,
+                target: "tool".to_owned(),
+            }),
+            message: String::new(),
+            form: Form::new([Field::string("name")]),
+        };
+        let ask = IncomingAsk::Form(form);
+        assert!(answers.take(&ask).is_some());
+        assert!(answers.take(&ask).is_none());
+        assert_eq!(
+            answers.missing("a"),
+            "no answer is left: 1 was used for earlier asks of \"a\"; give --answer once for each time it asks"
+        );
     }
 
     #[test]

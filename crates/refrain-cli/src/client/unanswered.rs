@@ -13,17 +13,26 @@ use std::iter;
 pub(super) struct MissingAnswer {
     pub(super) ask: IncomingAsk,
     pub(super) why: String,
+    /// Whether an answer was given that cannot be sent.
+    pub(super) is_invalid: bool,
 }
 
 /// The asks that interrupted a call. Asks of a legacy server are in `recorded`, not in the call's `asks`.
 pub(super) fn unanswered_asks(
     asks: Vec<IncomingAsk>,
-    recorded: Vec<MissingAnswer>,
+    recorded: &[MissingAnswer],
     unanswered: &[UnansweredAsk],
 ) -> Vec<MissingAnswer> {
-    let recorded = recorded.into_iter().map(|missing| missing.ask);
+    let is_invalid = |key: &str| {
+        let mut recorded = recorded.iter();
+        // An ask whose handler returned an answer is not recorded: the client rejected the answer.
+        recorded
+            .find(|missing| missing.ask.key() == key)
+            .is_none_or(|missing| missing.is_invalid)
+    };
     let mut found: Vec<MissingAnswer> = Vec::new();
-    for ask in asks.into_iter().chain(recorded) {
+    let recorded_asks = recorded.iter().map(|missing| missing.ask.clone());
+    for ask in asks.into_iter().chain(recorded_asks) {
         let missing = unanswered.iter().find(|missing| missing.key == ask.key());
         let is_new = found.iter().all(|earlier| earlier.ask.key() != ask.key());
         if let Some(UnansweredAsk { key, why }) = missing.filter(|_| is_new) {
@@ -32,7 +41,12 @@ pub(super) fn unanswered_asks(
                 .strip_prefix(&format!("{key}: "))
                 .unwrap_or(why)
                 .to_owned();
-            found.push(MissingAnswer { ask, why });
+            let is_invalid = is_invalid(key);
+            found.push(MissingAnswer {
+                ask,
+                why,
+                is_invalid,
+            });
         }
     }
     found

@@ -312,11 +312,16 @@ fn limits<T: std::fmt::Display + PartialEq>(
     max: Option<T>,
     unit: &str,
 ) -> Option<String> {
+    let counted = |count: T| {
+        let count = count.to_string();
+        let singular = unit.strip_suffix('s').filter(|_| count == "1");
+        count + singular.unwrap_or(unit)
+    };
     match (min, max) {
         (None, None) => None,
-        (Some(min), None) => Some(format!("at least {min}{unit}")),
-        (None, Some(max)) => Some(format!("at most {max}{unit}")),
-        (Some(min), Some(max)) if min == max => Some(format!("exactly {min}{unit}")),
+        (Some(min), None) => Some(format!("at least {}", counted(min))),
+        (None, Some(max)) => Some(format!("at most {}", counted(max))),
+        (Some(min), Some(max)) if min == max => Some(format!("exactly {}", counted(min))),
         (Some(min), Some(max)) => Some(format!("{min} to {max}{unit}")),
     }
 }

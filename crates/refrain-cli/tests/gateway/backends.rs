@@ -1,11 +1,11 @@
 //! The servers behind the gateways.
 
 use crate::checks::{self, Check};
+use refrain_testkit::net::installed::listening;
 use refrain_testkit::net::process::Process;
-use refrain_testkit::net::programs::{
+use refrain_testkit::net::sdk_programs::{
     EVERYTHING, EVERYTHING_HTTP, FASTMCP, LEGACY_NPM, LEGACY_PYTHON, NPM, PYTHON, Program, RMCP,
 };
-use refrain_testkit::net::tools::listening;
 use tokio::process::Command;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

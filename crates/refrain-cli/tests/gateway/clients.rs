@@ -5,7 +5,7 @@ use crate::gateway::{Address, Target};
 use crate::inspector;
 use crate::outcome::{Leeway, Outcome};
 use crate::refrain_call;
-use refrain_testkit::net::programs::{
+use refrain_testkit::net::sdk_programs::{
     DRIVE_LEGACY_NPM, DRIVE_LEGACY_PYTHON, DRIVE_NPM, DRIVE_PYTHON, DRIVE_RMCP, Program,
 };
 use serde::Deserialize;

@@ -1,7 +1,7 @@
 //! The gateways under test, as processes.
 
+use refrain_testkit::net::installed::listening;
 use refrain_testkit::net::process::{Log, Process};
-use refrain_testkit::net::tools::listening;
 use tokio::process::Command;
 
 const REFRAIN: &str = env!("CARGO_BIN_EXE_refrain");

@@ -4,8 +4,8 @@ use crate::checks::Check;
 use crate::clients::Outcomes;
 use crate::gateway::{Address, Target};
 use crate::outcome::Outcome;
+use refrain_testkit::net::installed::install;
 use refrain_testkit::net::mcpdo::{CommandOutput, Mcpdo};
-use refrain_testkit::net::tools::install;
 use serde_json::{Value, json};
 
 /// The names of two connections for calls at the same time.

@@ -129,6 +129,38 @@ fn backend_that_does_not_start_fails_the_check() {
 }
 
 #[test]
+fn names_that_two_backends_offer_fail_the_check() {
+    let files = Files::new();
+    let command = BackendLedger::new(&files).command(&[]);
+    let two = |first: &str, second: &str| {
+        let config = format!(
+            "[backends.a]\ncommand = {command}\n{first}\n[backends.b]\ncommand = {command}\n{second}\n"
+        );
+        let output = check(&files.write("gateway.toml", &config), &["--json"]);
+        let reports = json_of(&output);
+        assert_eq!(reports[0]["error"], Value::Null, "{output:?}");
+        let error = reports[1]["error"].as_str().map(str::to_owned);
+        assert_eq!(output.code, i32::from(error.is_some()), "{output:?}");
+        error.unwrap_or_default()
+    };
+    let tools = "allow = [\"echo\"]";
+    let error = two(tools, tools);
+    let collision = "backends a and b both offer the tool \"echo\"";
+    assert!(error.starts_with(collision), "{error}");
+    let error = two("prefix = \"a_\"", "prefix = \"b_\"");
+    let collision = "backends a and b both offer the resource ";
+    assert!(error.starts_with(collision), "{error}");
+    let handle = "allow = [\"echo\"]\nsessions = \"handle\"";
+    let error = two(
+        handle,
+        "allow = [\"ask\"]\ntools.ask.name = \"open_session\"",
+    );
+    let collision = "backends a and b both offer the tool \"open_session\"";
+    assert!(error.starts_with(collision), "{error}");
+    assert_eq!(two(tools, "allow = [\"ask\"]"), "");
+}
+
+#[test]
 fn hint_matches_the_transport_of_the_backend() {
     let files = Files::new();
     let config = "[backends.web]\nurl = \"http://127.0.0.1:1/mcp\"\n";

@@ -1,8 +1,8 @@
 //! `refrain new` and `refrain dev`: a new crate is tested, served, changed and broken.
 
 use crate::support::{Files, Output, Process, program, root};
+use refrain_testkit::net::installed::run;
 use refrain_testkit::net::process::Log;
-use refrain_testkit::net::tools::run;
 use rustix::process::{Pid, Signal, test_kill_process};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -136,14 +136,28 @@ async fn unusable_names_and_directories_are_rejected_with_a_hint() {
     let here = files.path("");
     std::fs::create_dir(files.path("used")).expect("a directory");
     files.write("used/file", "");
+    files.write("afile", "");
+    let long = "n".repeat(65);
     for (arguments, error) in [
         (
             &["new", "used"][..],
-            "error: directory used already exists and is not empty\nhint: choose another name",
+            "error: used already exists and is not an empty directory\nhint: choose another name, or remove it\n",
+        ),
+        (
+            &["new", "afile"],
+            "error: afile already exists and is not an empty directory\nhint: choose another name, or remove it\n",
+        ),
+        (
+            &["new", "serde"],
+            "error: invalid crate name \"serde\": it is reserved\nhint: choose another name, as in `my-serde`\n",
+        ),
+        (
+            &["new", &long],
+            &format!("error: invalid crate name {long:?}: it is longer than 64 characters\n"),
         ),
         (
             &["new", "My-Server"],
-            "error: invalid crate name \"My-Server\": it must start with a lower-case letter\nhint: use",
+            "error: invalid crate name \"My-Server\": it must start with a lower-case letter\nhint: use lower-case",
         ),
         (
             &["new", "shop", "--path", "used"],

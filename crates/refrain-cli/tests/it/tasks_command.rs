@@ -271,7 +271,9 @@ async fn wrong_usage_of_tasks_is_reported() {
     let why = reply["error"]["message"]
         .as_str()
         .expect("the message is a string");
-    assert_eq!((output.code, output.err), (1, format!("error: {why}\n")));
+    let hint = reply["hints"][0].as_str().expect("a hint");
+    let expected = format!("error: {why}\nhint: {hint}\n");
+    assert_eq!((output.code, output.err), (1, expected));
     let output = tasks.command(&["list", "--status", "done"]);
     assert_eq!(output.code, 2, "{output:?}");
     assert!(

@@ -118,14 +118,24 @@ async fn worker_serves_metrics_if_configured() {
 
 /// Instances and workers may share one configuration file.
 #[tokio::test]
-async fn worker_ignores_the_advertised_url() {
+async fn worker_ignores_settings_of_the_endpoint() {
     let files = Files::new();
-    let config = files.write("fleet.toml", "advertise = \"http://127.0.0.1:1/mcp\"\n");
-    let error = Serve::new().config(&config).fails().await;
-    let expected = "--advertise (or `advertise` in the configuration) needs keys";
-    assert!(error.contains(expected), "{error}");
-    let mut worker = Serve::worker().config(&config).start_worker().await;
-    worker.stop().await;
+    for (settings, expected) in [
+        (
+            "advertise = \"http://127.0.0.1:1/mcp\"\n",
+            "--advertise (or `advertise` in the configuration) needs keys",
+        ),
+        (
+            "[server_card]\nname = \"com.example/demo\"\nurl = \"https://mcp.example.com/mcp\"\n",
+            "description",
+        ),
+    ] {
+        let config = files.write("fleet.toml", settings);
+        let error = Serve::new().config(&config).fails().await;
+        assert!(error.contains(expected), "{error}");
+        let mut worker = Serve::worker().config(&config).start_worker().await;
+        worker.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -110,7 +110,7 @@ fn invalid_input_is_reported_at_once() {
     screen.press(&["Enter"]);
     screen.sees("? extras");
     screen.press(&["Enter"]);
-    screen.sees("! needs at least 1 choices");
+    screen.sees("! needs at least 1 choice");
     screen.press(&["Space", "Down", "Space", "Down", "Space", "Enter"]);
     screen.sees("! takes at most 2 choices");
     screen.press(&["Space", "Enter"]);
@@ -180,6 +180,7 @@ fn field_can_be_changed_before_sending() {
 #[test]
 fn one_of_several_fields_can_be_changed_before_sending() {
     let server = Asking::start();
+    // Its last field has a default value, which is edited twice.
     let screen = call(&server, "hostile");
     screen.sees("enter: done");
     screen.types("a");

@@ -1,7 +1,7 @@
 //! `refrain serve` as a process.
 
+use refrain_testkit::net::installed::listening;
 use refrain_testkit::net::process::Process;
-use refrain_testkit::net::tools::listening;
 use tokio::process::Command;
 use tokio::runtime::Runtime;
 

@@ -285,7 +285,7 @@ impl OAuthBuilder {
 
     /// Accepts a server whose metadata is for a parent of its URL, such as its origin. Access tokens may then be valid
     /// for all servers below that parent: use this only if you trust all of them. By default the metadata must be for
-    /// exactly the server's URL.
+    /// exactly the server's URL, or for the root of its origin if it was found at the root.
     #[must_use]
     pub fn allow_parent_resource(mut self) -> Self {
         self.0.allows_parent_resource = true;

@@ -4,7 +4,7 @@ use crate::server::Target;
 use crate::user::{MODEL_TEXT, User};
 use refrain_client::wire::{Filter, Reference, ResourceContents, ToolResult};
 use refrain_client::{AskAnswer, Client, ServerChange};
-use refrain_testkit::net::programs::EVERYTHING;
+use refrain_testkit::net::sdk_programs::EVERYTHING;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

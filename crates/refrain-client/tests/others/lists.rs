@@ -2,7 +2,7 @@
 
 use crate::server::Target;
 use refrain_client::{Client, WireMessage};
-use refrain_testkit::net::programs::Program;
+use refrain_testkit::net::sdk_programs::Program;
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::{Arc, Mutex};

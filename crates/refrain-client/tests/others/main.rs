@@ -9,7 +9,7 @@ mod restaurant;
 mod server;
 mod user;
 
-use refrain_testkit::net::programs::{
+use refrain_testkit::net::sdk_programs::{
     EVERYTHING, FASTMCP, LEGACY_NPM, LEGACY_PYTHON, NPM, PYTHON, Program, RMCP,
 };
 use server::Target;

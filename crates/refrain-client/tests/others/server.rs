@@ -2,7 +2,7 @@
 
 use refrain_client::{Client, ClientBuilder, Error};
 use refrain_testkit::net::process::Process;
-use refrain_testkit::net::programs::Program;
+use refrain_testkit::net::sdk_programs::Program;
 
 /// How to reach a server.
 pub(crate) enum Target {

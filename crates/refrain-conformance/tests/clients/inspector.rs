@@ -7,8 +7,8 @@ mod rounds;
 
 use crate::names::assert_complete;
 use crate::server::{HttpServer, PROGRAM, STDIO};
+use refrain_testkit::net::installed::install;
 use refrain_testkit::net::mcpdo::Mcpdo;
-use refrain_testkit::net::tools::install;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::pin::Pin;

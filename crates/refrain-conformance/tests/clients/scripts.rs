@@ -2,7 +2,7 @@
 
 use crate::names::CHECKS;
 use crate::server::{HttpServer, PROGRAM, STDIO};
-use refrain_testkit::net::tools::run_tool;
+use refrain_testkit::net::installed::run_tool;
 use std::ffi::OsStr;
 
 /// The timeout for the checks of a client, in seconds.

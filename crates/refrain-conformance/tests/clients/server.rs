@@ -1,7 +1,7 @@
 //! The server under test, in a separate process.
 
+use refrain_testkit::net::installed::listening;
 use refrain_testkit::net::process::Process;
-use refrain_testkit::net::tools::listening;
 use tokio::process::Command;
 
 /// The program under test.

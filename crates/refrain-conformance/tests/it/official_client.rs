@@ -2,7 +2,7 @@
 //!
 //! The tests install the suite, and fail if the installation fails.
 
-use refrain_testkit::net::tools::{install, output, root};
+use refrain_testkit::net::installed::{install, output, root};
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //!
 //! `scripts/conformance` installs the suite. The tests fail if the installation fails.
 
-use refrain_testkit::net::tools::{listening, root, run};
+use refrain_testkit::net::installed::{listening, root, run};
 use tokio::process::Command;
 
 /// The timeout of the suite in seconds, including the installation.

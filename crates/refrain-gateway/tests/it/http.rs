@@ -13,7 +13,7 @@ use refrain::store::MemoryStore;
 use refrain::task::TaskOptions;
 use refrain_gateway::{BackendTable, GatewayConfig, Sessions};
 use refrain_testkit::net::instance::{Instance, start};
-use refrain_testkit::net::programs::{FASTMCP, LEGACY_NPM};
+use refrain_testkit::net::sdk_programs::{FASTMCP, LEGACY_NPM};
 use refrain_testkit::net::wait::{success, within};
 use refrain_testkit::net::{FakeServer, Respond};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ mod server;
 
 use refrain::server::{AllowedHosts, ServerBuilder, serve as serve_http};
 use refrain_rmcp::{Adapter, serve};
-use refrain_testkit::net::tools::{root, run};
+use refrain_testkit::net::installed::{root, run};
 use server::Conformance;
 use std::future::pending;
 use tokio::net::TcpListener;

@@ -24,6 +24,9 @@ impl ServerBuilder {
     /// Checks the configuration and builds the server.
     pub fn build(mut self) -> Result<Server, BuildError> {
         self.limits.check()?;
+        if self.sealing.skew > Self::MAX_CLOCK_SKEW {
+            return Err(BuildError::ClockSkew(self.sealing.skew));
+        }
         self.declare_extensions()?;
         self.check_webhooks()?;
         if self.advertise.is_some() && self.keys.is_none() {

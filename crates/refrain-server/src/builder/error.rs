@@ -1,9 +1,11 @@
 //! Errors of building and changing a server.
 
 use crate::auth::{HttpUrlError, ScopeError};
+use crate::builder::ServerBuilder;
 use crate::catalog::TemplateError;
 use crate::http::ServerCardError;
 use refrain_wire::ParamHeaderError;
+use std::time::Duration;
 
 /// An error of building or changing a server.
 #[derive(thiserror::Error)]
@@ -131,6 +133,12 @@ pub enum BuildError {
     /// A limit is too small.
     #[error("limit {0} is too small: use at least 1, for a duration at least one second")]
     Limit(&'static str),
+    /// The clock skew exceeds [`ServerBuilder::MAX_CLOCK_SKEW`]: replay records would expire before the tokens of their flow.
+    #[error(
+        "clock skew of {} seconds is too large: use at most {} seconds",
+        .0.as_secs_f64(), ServerBuilder::MAX_CLOCK_SKEW.as_secs()
+    )]
+    ClockSkew(Duration),
     /// A scope is invalid.
     #[error("invalid scope {scope:?} of {owner}: {reason}")]
     Scope {

@@ -7,8 +7,8 @@
 
 use super::Tasks;
 use super::webhooks::{DeliveryError, Webhook};
+use crate::backoff::Backoff;
 use crate::metrics::WebhookEvent;
-use crate::retry::Backoff;
 use crate::timer::within;
 use refrain_core::limited_event;
 use refrain_http::HttpClient;

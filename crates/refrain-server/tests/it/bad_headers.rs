@@ -1,6 +1,8 @@
 //! Invalid request heads: metadata headers, media type, method, path, host and origin.
 
-use crate::support::{Instance, Request, VERSION, echo, echo_call, greet, start, start_for, text};
+use crate::support::{
+    Instance, Request, VERSION_KEY, echo, echo_call, greet, start, start_for, text,
+};
 use refrain_core::{Cx, Result};
 use refrain_server::{AllowedHosts, Resource, Server, ServerBuilder, Tool};
 use serde_json::json;
@@ -139,7 +141,7 @@ async fn unsupported_revision_error_lists_supported_ones() {
     let instance = start(builder()).await;
     for request in [echo_call(), Request::rpc("server/discover", json!({}))] {
         for version in ["2025-11-25", "1999-01-01", "2026-07-29"] {
-            let request = request.clone().meta(VERSION, json!(version));
+            let request = request.clone().meta(VERSION_KEY, json!(version));
             let request = request.header("MCP-Protocol-Version", version);
             let response = instance.send(&request.id(json!(5))).await;
             let message = response.error(400, -32022);

@@ -1,8 +1,8 @@
 //! Malformed messages: status, error code and text of the responses.
 
 use crate::support::{
-    CAPABILITIES, Instance, Request, VERSION, asked, assert_contains, echo, echo_call, greet,
-    start, text, token,
+    CAPABILITIES_KEY, Instance, Request, VERSION_KEY, asked, assert_contains, echo, echo_call,
+    greet, start, text, token,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{Prompt, Server, ServerLimits, Tool};
@@ -202,14 +202,14 @@ async fn response_is_an_invalid_request() {
 #[tokio::test]
 async fn duplicate_keys_are_rejected_at_every_level() {
     let instance = instance().await;
-    let meta = json!({VERSION: "2026-07-28", CAPABILITIES: {}});
+    let meta = json!({VERSION_KEY: "2026-07-28", CAPABILITIES_KEY: {}});
     let call = |params: String| {
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{{params}}}}}"#)
     };
     let (name, meta) = (r#""name":"echo""#, format!(r#""_meta":{meta}"#));
     let arguments = r#""arguments":{"text":"x"}"#;
     let in_meta = format!(
-        r#""_meta":{{"{VERSION}":"2026-07-28","{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}}}"#
+        r#""_meta":{{"{VERSION_KEY}":"2026-07-28","{VERSION_KEY}":"2026-07-28","{CAPABILITIES_KEY}":{{}}}}"#
     );
     for (body, status, code, expected) in [
         (
@@ -415,7 +415,7 @@ async fn error_has_only_an_excerpt_of_the_input() {
         Request::prompt("quote", json!({long.as_str(): 1})),
         Request::tool("echo", json!({"text": {"a": long}})),
         echo_call()
-            .meta(VERSION, json!(long))
+            .meta(VERSION_KEY, json!(long))
             .header("MCP-Protocol-Version", "2026-07-28"),
         Request::tool("echo", json!({"text": vec![long.as_str(); 3]})),
         Request::tool("pick", json!({"choice": long})),

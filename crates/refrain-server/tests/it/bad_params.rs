@@ -1,8 +1,8 @@
 //! Invalid params: metadata, names, arguments and answers.
 
 use crate::support::{
-    CAPABILITIES, CLIENT_INFO, Instance, LOG_LEVEL, Request, Response, VERSION, Word, asked,
-    assert_contains, echo, echo_call, greet, start, text, token,
+    CAPABILITIES_KEY, CLIENT_INFO_KEY, Instance, LOG_LEVEL_KEY, Request, Response, VERSION_KEY,
+    Word, asked, assert_contains, echo, echo_call, greet, start, text, token,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{Prompt, Resource, Server, Tool};
@@ -53,22 +53,25 @@ async fn meta_must_contain_revision_and_capabilities() {
             "_meta",
         ),
         (plain().param("_meta", json!([])), "_meta"),
-        (plain().without_meta(VERSION), VERSION),
-        (list().without_meta(VERSION), VERSION),
-        (plain().meta(VERSION, json!(7)), VERSION),
-        (plain().without_meta(CAPABILITIES), CAPABILITIES),
-        (list().without_meta(CAPABILITIES), CAPABILITIES),
-        (plain().meta(CAPABILITIES, json!("all")), CAPABILITIES),
+        (plain().without_meta(VERSION_KEY), VERSION_KEY),
+        (list().without_meta(VERSION_KEY), VERSION_KEY),
+        (plain().meta(VERSION_KEY, json!(7)), VERSION_KEY),
+        (plain().without_meta(CAPABILITIES_KEY), CAPABILITIES_KEY),
+        (list().without_meta(CAPABILITIES_KEY), CAPABILITIES_KEY),
         (
-            plain().meta(CAPABILITIES, json!({"sampling": true})),
+            plain().meta(CAPABILITIES_KEY, json!("all")),
+            CAPABILITIES_KEY,
+        ),
+        (
+            plain().meta(CAPABILITIES_KEY, json!({"sampling": true})),
             "sampling",
         ),
         (
-            plain().meta(CAPABILITIES, json!({"elicitation": {"url": 1}})),
+            plain().meta(CAPABILITIES_KEY, json!({"elicitation": {"url": 1}})),
             "elicitation.url",
         ),
-        (plain().meta(CLIENT_INFO, json!("me")), CLIENT_INFO),
-        (plain().meta(LOG_LEVEL, json!("loud")), LOG_LEVEL),
+        (plain().meta(CLIENT_INFO_KEY, json!("me")), CLIENT_INFO_KEY),
+        (plain().meta(LOG_LEVEL_KEY, json!("loud")), LOG_LEVEL_KEY),
         (plain().meta("progressToken", json!(1.5)), "progressToken"),
         (plain().meta("refrain/callId", json!("")), "refrain/callId"),
     ] {
@@ -76,7 +79,7 @@ async fn meta_must_contain_revision_and_capabilities() {
         assert_contains(&response.error(400, -32602), &[word]);
         assert_eq!(response.json()["id"], "mine");
     }
-    let nameless = plain().without_meta(CLIENT_INFO);
+    let nameless = plain().without_meta(CLIENT_INFO_KEY);
     assert_eq!(text(&instance.send(&nameless).await.reply()), "Echo: x");
 }
 

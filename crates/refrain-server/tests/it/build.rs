@@ -306,3 +306,15 @@ fn too_small_limits_are_rejected() {
         assert!(error.contains(limit), "{error}");
     }
 }
+
+#[test]
+fn too_large_clock_skew_is_rejected() {
+    let most = ServerBuilder::MAX_CLOCK_SKEW;
+    assert!(builder().clock_skew(most).build().is_ok());
+    let error = builder().clock_skew(most + Duration::from_secs(1)).build();
+    let error = error.expect_err("too large").to_string();
+    assert_eq!(
+        error,
+        "clock skew of 3601 seconds is too large: use at most 3600 seconds"
+    );
+}

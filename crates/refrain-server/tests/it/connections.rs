@@ -3,7 +3,7 @@
 use crate::http2::parts;
 use crate::support::legacy::{Session, request};
 use crate::support::{
-    Connection, Guard, Instance, LOG_LEVEL, OptionalBearer, Request, SignalReceiver, Signals,
+    Connection, Guard, Instance, LOG_LEVEL_KEY, OptionalBearer, Request, SignalReceiver, Signals,
     assert_contains, echo, echo_call, expect_signal, forwarded_for, signals, start, text, within,
 };
 use http_body_util::{BodyExt, Full};
@@ -204,7 +204,7 @@ async fn call_of_a_client_that_does_not_read_is_cancelled() {
     };
     let (instance, _signals, mut received) = instance(limits).await;
     let mut connection = instance.connect().await;
-    let request = Request::tool("flood", json!({})).meta(LOG_LEVEL, json!("info"));
+    let request = Request::tool("flood", json!({})).meta(LOG_LEVEL_KEY, json!("info"));
     connection.send(&request).await;
     expect_signal(&mut received, "dropped").await;
     instance.at_rest().await;

@@ -2,10 +2,10 @@
 //!
 //! Messages that do not match the schema contain the member `x-foreign`, so that they are not recorded.
 
-use crate::support::tasks::{TASKS, about, eager};
+use crate::support::tasks::{TASKS_EXTENSION, about, eager};
 use crate::support::{
-    CAPABILITIES, Instance, Request, asked, assert_contains, legacy, result, start, text, token,
-    within,
+    CAPABILITIES_KEY, Instance, Request, asked, assert_contains, legacy, result, start, text,
+    token, within,
 };
 use refrain_core::{Cx, Error, Result};
 use refrain_server::{
@@ -287,8 +287,10 @@ fn with_tasks(tool: Tool) -> ServerBuilder {
 
 /// Creates a task and waits until it has ended.
 async fn ended_task(instance: &Instance, call: Request) -> Value {
-    let capabilities = json!({"elicitation": {}, "extensions": {TASKS: {}}});
-    let reply = instance.send(&call.meta(CAPABILITIES, capabilities)).await;
+    let capabilities = json!({"elicitation": {}, "extensions": {TASKS_EXTENSION: {}}});
+    let reply = instance
+        .send(&call.meta(CAPABILITIES_KEY, capabilities))
+        .await;
     let id = result(&reply.reply())["taskId"].clone();
     let get = about("tasks/get", id.as_str().expect("a task"));
     within("the end of the task", async {

@@ -2,7 +2,7 @@
 
 use crate::connections::{IDLE, builder, connect_from, instance};
 use crate::support::{
-    Connection, Instance, LOG_LEVEL, MetricsPort, Request, Signals, echo_call, expect_signal,
+    Connection, Instance, LOG_LEVEL_KEY, MetricsPort, Request, Signals, echo_call, expect_signal,
     start, text, within,
 };
 use bytes::Bytes;
@@ -404,7 +404,7 @@ async fn call_of_a_stream_that_is_not_read_is_cancelled() {
     let (instance, _signals, mut received) = instance(short_idle_time()).await;
     let mut client = Client::open(instance.address).await;
     let busy = keep_busy(&client);
-    let request = Request::tool("flood", json!({})).meta(LOG_LEVEL, json!("info"));
+    let request = Request::tool("flood", json!({})).meta(LOG_LEVEL_KEY, json!("info"));
     let unread = client.begin(&request).await;
     let unread = within("a response", unread).await.expect("a response");
     expect_signal(&mut received, "dropped").await;

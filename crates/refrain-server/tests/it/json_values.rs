@@ -2,8 +2,8 @@
 
 use crate::support::legacy::{Session, call, initialize, request};
 use crate::support::{
-    CLIENT_INFO, Instance, Request, StdioClient, assert_contains, echo, echo_call, greet, handle,
-    start, text, token,
+    CLIENT_INFO_KEY, Instance, Request, StdioClient, assert_contains, echo, echo_call, greet,
+    handle, start, text, token,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -47,7 +47,7 @@ async fn request_over_http_is_rejected() {
     let answer = json!({"login": {"action": "accept", "content": {"name": "x", "more": many()}}});
     for request in [
         over(),
-        echo_call().meta(CLIENT_INFO, json!({"more": many()})),
+        echo_call().meta(CLIENT_INFO_KEY, json!({"more": many()})),
         echo_call().param("more", many()),
         Request::tool("greet", json!({})).again(&token(&first.reply()), answer),
     ] {

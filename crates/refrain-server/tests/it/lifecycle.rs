@@ -1,7 +1,7 @@
 //! Handlers that panic, hang or are cancelled, and overloaded instances.
 
 use crate::support::{
-    Instance, LOG_LEVEL, Login, Request, SignalReceiver, Signals, asked, echo, echo_call,
+    Instance, LOG_LEVEL_KEY, Login, Request, SignalReceiver, Signals, asked, echo, echo_call,
     expect_signal, held, login, poll_again, signals, start, text, token, within,
 };
 use futures_util::future::join;
@@ -119,7 +119,7 @@ async fn panic_in_a_later_round_or_stream_is_an_error() {
     );
 
     let events = instance
-        .send(&call("boom").meta(LOG_LEVEL, json!("info")))
+        .send(&call("boom").meta(LOG_LEVEL_KEY, json!("info")))
         .await
         .events();
     assert_eq!(events.len(), 2);
@@ -131,7 +131,10 @@ async fn panic_in_a_later_round_or_stream_is_an_error() {
 #[tokio::test]
 async fn disconnected_client_cancels_the_handler() {
     let (instance, _signals, mut received) = instance(ServerLimits::default()).await;
-    for request in [call("held"), call("held").meta(LOG_LEVEL, json!("info"))] {
+    for request in [
+        call("held"),
+        call("held").meta(LOG_LEVEL_KEY, json!("info")),
+    ] {
         let mut connection = instance.connect().await;
         connection.send(&request).await;
         expect_signal(&mut received, "started").await;
@@ -148,7 +151,7 @@ async fn client_that_disconnects_mid_stream_cancels_the_handler() {
     let (instance, _signals, mut received) = instance(ServerLimits::default()).await;
     let mut connection = instance.connect().await;
     connection
-        .send(&call("held").meta(LOG_LEVEL, json!("info")))
+        .send(&call("held").meta(LOG_LEVEL_KEY, json!("info")))
         .await;
     connection.head().await;
     assert_eq!(
@@ -196,7 +199,7 @@ async fn handler_with_constant_logging_is_timed_out() {
     let (instance, ..) = instance(limits).await;
     let mut connection = instance.connect().await;
     connection
-        .send(&call("chatter").meta(LOG_LEVEL, json!("info")))
+        .send(&call("chatter").meta(LOG_LEVEL_KEY, json!("info")))
         .await;
     connection.head().await;
     let last = within("the reply", async {

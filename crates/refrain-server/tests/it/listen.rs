@@ -1,8 +1,8 @@
 //! Subscriptions: filters, order of notifications, limits and the end of a stream.
 
 use crate::support::{
-    Connection, Instance, LOG_LEVEL, Request, StdioClient, assert_contains, legacy, next_message,
-    start, text, until, within,
+    Connection, Instance, LOG_LEVEL_KEY, Request, StdioClient, assert_contains, legacy,
+    next_message, start, text, until, within,
 };
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
@@ -194,7 +194,7 @@ async fn subscription_receives_no_messages_of_calls() {
     let instance = start(builder().tool(Tool::new("reporting", reporting))).await;
     let wants_both = |request: Request| {
         request
-            .meta(LOG_LEVEL, json!("debug"))
+            .meta(LOG_LEVEL_KEY, json!("debug"))
             .meta("progressToken", json!("p"))
     };
     let request = wants_both(listen(json!(1), json!({"toolsListChanged": true})));

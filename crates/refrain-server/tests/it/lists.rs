@@ -1,7 +1,7 @@
 //! Lists: pages, cache hints, displayed fields, and changes at run time.
 
 use crate::support::{
-    CAPABILITIES, Instance, Request, assert_contains, echo, handle, login, result, start, text,
+    CAPABILITIES_KEY, Instance, Request, assert_contains, echo, handle, login, result, start, text,
     token,
 };
 use refrain_core::{Cx, Principal, Result};
@@ -365,7 +365,7 @@ async fn handler_sees_the_client_extensions() {
     assert_eq!(text(&instance.send(&call).await.reply()), "not declared");
     let declared = |extensions: Value| {
         let call = call.clone();
-        call.meta(CAPABILITIES, json!({"extensions": extensions}))
+        call.meta(CAPABILITIES_KEY, json!({"extensions": extensions}))
     };
     let with_settings =
         declared(json!({"com.example/thing": {"level": 2}, "com.example/other": {}}));

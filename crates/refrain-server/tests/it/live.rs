@@ -11,7 +11,7 @@ mod tasks;
 
 use crate::support::legacy::{Session, call, filled_in};
 use crate::support::{
-    CAPABILITIES, Clock, Connection, Instance, Login, Request, Signals, accept, asked,
+    CAPABILITIES_KEY, Clock, Connection, Instance, Login, Request, Signals, accept, asked,
     assert_contains, cancel, expect_signal, forwarded_for, keys, result, signals, start,
     start_advertised, start_on, tampered, text, token, until, url_of, within,
 };
@@ -146,7 +146,7 @@ async fn keeps(cx: Cx, ledger: LedgerState) -> Result<String> {
     Ok("kept".into())
 }
 
-/// Waits for the signal.
+/// Waits at the gate.
 async fn gated(_: Cx, ledger: LedgerState, signals: State<Arc<Signals>>) -> Result<String> {
     ledger.write("started");
     signals.pass().await;
@@ -179,17 +179,17 @@ fn builder(ledger: &Arc<Ledger>, keys: &KeyRing) -> ServerBuilder {
         .keys(keys.clone())
 }
 
-fn first(tool: &str) -> Request {
+fn first_round(tool: &str) -> Request {
     Request::tool(tool, json!({}))
 }
 
 /// A first request with a call id.
 fn identified(tool: &str) -> Request {
-    first(tool).meta("refrain/callId", json!("c-1"))
+    first_round(tool).meta("refrain/callId", json!("c-1"))
 }
 
-fn second(tool: &str, token: &str) -> Request {
-    first(tool).again(token, json!({"name": accept("Ada")}))
+fn second_round(tool: &str, token: &str) -> Request {
+    first_round(tool).again(token, json!({"name": accept("Ada")}))
 }
 
 /// Sends a call of the second draft.

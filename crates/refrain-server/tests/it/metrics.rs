@@ -3,7 +3,7 @@
 mod rejections;
 
 use crate::support::{
-    CAPABILITIES, Guard, Instance, Login, MetricsPort, Request, Scrape, Signals, Word, echo,
+    CAPABILITIES_KEY, Guard, Instance, Login, MetricsPort, Request, Scrape, Signals, Word, echo,
     echo_call, expect_signal, greet, login, signals, start, token, within,
 };
 use refrain_core::{Cx, Elicit, Error, Incomplete, Result};
@@ -187,7 +187,7 @@ async fn rounds_are_counted_by_method_target_and_outcome() {
     instance.send(&stolen).await.error(200, -32602);
     instance.send(&call("internal")).await.error(200, -32603);
     instance.send(&call("boom")).await.error(200, -32603);
-    let nothing = call("greet").meta(CAPABILITIES, json!({}));
+    let nothing = call("greet").meta(CAPABILITIES_KEY, json!({}));
     instance.send(&nothing).await.error(400, -32021);
     let prompted = Request::prompt("echo", json!({"text": "x"}));
     instance.send(&prompted).await.reply();

@@ -1,6 +1,6 @@
 //! The endpoint mounted in an axum application.
 
-use crate::support::{Connection, LOG_LEVEL, Request, asked, echo, greet, login, text, token};
+use crate::support::{Connection, LOG_LEVEL_KEY, Request, asked, echo, greet, login, text, token};
 use axum::Router;
 use axum::routing::get;
 use refrain_core::{Cx, Result};
@@ -52,7 +52,7 @@ async fn rounds_work_in_an_axum_application() {
 #[tokio::test]
 async fn streams_and_errors_work_in_an_axum_application() {
     let mut connection = Connection::open(application().await).await;
-    let request = Request::tool("chatty", json!({})).meta(LOG_LEVEL, json!("info"));
+    let request = Request::tool("chatty", json!({})).meta(LOG_LEVEL_KEY, json!("info"));
     let events = connection.exchange(&request).await.events();
     assert_eq!(
         (events.len(), &events[0]["params"]["data"]),

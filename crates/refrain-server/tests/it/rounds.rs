@@ -1,8 +1,8 @@
 //! Calls over HTTP with each round on another instance.
 
 use crate::support::{
-    CAPABILITIES, Instance, Login, Request, Word, accept, asked, greet, keys, result, start, text,
-    token,
+    CAPABILITIES_KEY, Instance, Login, Request, Word, accept, asked, greet, keys, result, start,
+    text, token,
 };
 use futures_util::try_join;
 use refrain_core::{Cx, Error, Incomplete, KeyRing, Result};
@@ -325,7 +325,7 @@ async fn unsupported_ask_is_never_sent() {
         ("explicit", json!({"sampling": {}}), json!({"roots": {}})),
     ] {
         let request = Request::tool(tool, json!({})).id(json!(3));
-        let response = first.send(&request.meta(CAPABILITIES, has)).await;
+        let response = first.send(&request.meta(CAPABILITIES_KEY, has)).await;
         response.error(400, -32021);
         let reply = response.json();
         assert_eq!(
@@ -336,11 +336,12 @@ async fn unsupported_ask_is_never_sent() {
             (&json!(3), &needs)
         );
     }
-    let prompt = Request::prompt("draft", json!({"text": "x"})).meta(CAPABILITIES, json!({}));
+    let prompt = Request::prompt("draft", json!({"text": "x"})).meta(CAPABILITIES_KEY, json!({}));
     first.send(&prompt).await.error(400, -32021);
-    let read = Request::read("notes://diary").meta(CAPABILITIES, json!({}));
+    let read = Request::read("notes://diary").meta(CAPABILITIES_KEY, json!({}));
     first.send(&read).await.error(400, -32021);
-    let checked = Request::tool("careful", json!({})).meta(CAPABILITIES, json!({"sampling": {}}));
+    let checked =
+        Request::tool("careful", json!({})).meta(CAPABILITIES_KEY, json!({"sampling": {}}));
     assert_eq!(
         text(&first.send(&checked).await.reply()),
         "Hello, stranger!"

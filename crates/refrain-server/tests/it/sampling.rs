@@ -1,6 +1,6 @@
 //! Sampling requests and the client capabilities they need.
 
-use crate::support::{CAPABILITIES, Request, asked, result, start, text, token};
+use crate::support::{CAPABILITIES_KEY, Request, asked, result, start, text, token};
 use refrain_core::{Cx, Incomplete, Result};
 use refrain_server::{Server, ServerBuilder, Tool};
 use refrain_wire::{IncludeContext, SamplingParams, ToolChoice, ToolInfo};
@@ -51,7 +51,8 @@ async fn ask(tool: &str, sampling: &Value) -> std::result::Result<Value, Value> 
     let builder = both(builder, "tools", with_tools);
     let builder = both(builder, "choice", with_choice);
     let instance = start(both(builder, "context", with_context)).await;
-    let request = Request::tool(tool, json!({})).meta(CAPABILITIES, json!({"sampling": sampling}));
+    let request =
+        Request::tool(tool, json!({})).meta(CAPABILITIES_KEY, json!({"sampling": sampling}));
     let response = instance.send(&request).await;
     if response.status == 200 {
         let reply = response.reply();
@@ -125,7 +126,7 @@ async fn model_uses_tools_round_by_round() {
     let instance = start(builder).await;
     let plain = || {
         let declared = json!({"sampling": {"tools": {}}});
-        Request::tool("advise", json!({})).meta(CAPABILITIES, declared)
+        Request::tool("advise", json!({})).meta(CAPABILITIES_KEY, declared)
     };
     let answer = |content: Value| json!({"role": "assistant", "model": "m", "content": content});
     let uses = json!([
@@ -173,7 +174,7 @@ async fn invalid_conversation_is_not_sent() {
     let instance = start(builder).await;
     for tool in ["without_result", "without_result_explicit"] {
         let declared = json!({"sampling": {"tools": {}}});
-        let request = Request::tool(tool, json!({})).meta(CAPABILITIES, declared);
+        let request = Request::tool(tool, json!({})).meta(CAPABILITIES_KEY, declared);
         instance.send(&request).await.error(200, -32603);
     }
 }

@@ -1,8 +1,8 @@
 //! Statelessness: a request does not depend on earlier requests or on its connection.
 
 use crate::support::{
-    CAPABILITIES, CLIENT_INFO, Guard, Request, Response, Signals, Word, asked, echo, echo_call,
-    expect_signal, greet, login, result, signals, start, text, token,
+    CAPABILITIES_KEY, CLIENT_INFO_KEY, Guard, Request, Response, Signals, Word, asked, echo,
+    echo_call, expect_signal, greet, login, result, signals, start, text, token,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{Prompt, Resource, ResourceTemplate, Server, ServerBuilder, State, Tool};
@@ -60,11 +60,11 @@ async fn request_does_not_inherit_metadata_of_earlier_requests() {
     for _ in 0..2 {
         let capable = connection.exchange(&greeting()).await;
         assert_eq!(asked(&capable.reply()), ["login"]);
-        let incapable = greeting().meta(CAPABILITIES, json!({}));
+        let incapable = greeting().meta(CAPABILITIES_KEY, json!({}));
         assert_eq!(code(&connection.exchange(&incapable).await), -32021);
-        let silent = greeting().without_meta(CAPABILITIES);
+        let silent = greeting().without_meta(CAPABILITIES_KEY);
         assert_eq!(code(&connection.exchange(&silent).await), -32602);
-        let silent = greeting().without_meta(crate::support::VERSION);
+        let silent = greeting().without_meta(crate::support::VERSION_KEY);
         assert_eq!(code(&connection.exchange(&silent).await), -32602);
     }
 }
@@ -73,7 +73,7 @@ async fn request_does_not_inherit_metadata_of_earlier_requests() {
 async fn client_that_lost_a_capability_is_not_asked_again() {
     let instance = start(builder()).await;
     let state = token(&instance.send(&greeting()).await.reply());
-    let incapable = || greeting().meta(CAPABILITIES, json!({}));
+    let incapable = || greeting().meta(CAPABILITIES_KEY, json!({}));
     let empty = instance.send(&incapable().again(&state, json!({}))).await;
     empty.error(400, -32021);
     // An answer that it already has is accepted.
@@ -87,8 +87,8 @@ async fn client_that_lost_a_capability_is_not_asked_again() {
 async fn client_info_has_no_effect() {
     let instance = start(builder()).await;
     let as_client = |request: Request, info: &Value| match info {
-        Value::Null => request.without_meta(CLIENT_INFO),
-        info => request.meta(CLIENT_INFO, info.clone()),
+        Value::Null => request.without_meta(CLIENT_INFO_KEY),
+        info => request.meta(CLIENT_INFO_KEY, info.clone()),
     };
     let clients = [
         json!({"name": "a", "version": "1"}),

@@ -1,8 +1,8 @@
 //! The stdio transport: one message per line.
 
 use crate::support::{
-    CAPABILITIES, LOG_LEVEL, Request, SignalReceiver, Signals, StdioClient, asked, cancel, echo,
-    echo_call, expect_signal, greet, held, login, signals, text, token, within,
+    CAPABILITIES_KEY, LOG_LEVEL_KEY, Request, SignalReceiver, Signals, StdioClient, asked, cancel,
+    echo, echo_call, expect_signal, greet, held, login, signals, text, token, within,
 };
 use refrain_core::{Cx, Result};
 use refrain_server::{BearerTokens, Server, ServerLimits, State, Tool};
@@ -171,7 +171,7 @@ async fn empty_lines_notifications_and_malformed_lines_are_handled() {
 async fn calls_run_concurrently_and_logs_precede_the_reply() {
     let mut client = client(GRACE);
     let slow = Request::tool("held", json!({})).id(json!("slow"));
-    client.send(&slow.meta(LOG_LEVEL, json!("info"))).await;
+    client.send(&slow.meta(LOG_LEVEL_KEY, json!("info"))).await;
     client.expect_signal("started").await;
     assert_eq!(
         client.read().await["params"],
@@ -262,7 +262,9 @@ async fn late_or_malformed_cancellation_is_ignored() {
 async fn ended_call_sends_no_further_messages() {
     let mut client = client(GRACE);
     let request = Request::tool("leaving", json!({})).meta("progressToken", json!("p"));
-    client.send(&request.meta(LOG_LEVEL, json!("debug"))).await;
+    client
+        .send(&request.meta(LOG_LEVEL_KEY, json!("debug")))
+        .await;
     let note = client.read().await;
     assert_eq!(note["params"], json!({"progressToken": "p", "progress": 1}));
     assert_eq!(text(&client.read().await), "left");
@@ -278,7 +280,7 @@ async fn requests_share_no_state() {
     for _ in 0..2 {
         client.send(&Request::tool("greet", json!({}))).await;
         assert_eq!(asked(&client.read().await), ["login"]);
-        let cannot = Request::tool("greet", json!({})).meta(CAPABILITIES, json!({}));
+        let cannot = Request::tool("greet", json!({})).meta(CAPABILITIES_KEY, json!({}));
         client.send(&cannot).await;
         assert_eq!(client.read().await["error"]["code"], -32021);
         let silent = Request::tool("greet", json!({})).without_param("_meta");
@@ -351,7 +353,7 @@ async fn running_calls_are_cancelled_after_the_drain_grace() {
 #[tokio::test]
 async fn queued_messages_of_a_cancelled_call_are_dropped() {
     let mut client = client(GRACE);
-    let talk = Request::tool("talk", json!({})).meta(LOG_LEVEL, json!("info"));
+    let talk = Request::tool("talk", json!({})).meta(LOG_LEVEL_KEY, json!("info"));
     client.send(&talk.id(json!("talk"))).await;
     // Half of the messages exceed the buffer of the stream.
     let mut lines = vec![client.read().await];
@@ -457,7 +459,7 @@ async fn cancellations_and_the_end_of_input_are_noticed_although_the_client_does
 #[tokio::test]
 async fn closed_output_is_not_an_error() {
     let mut client = client(Duration::from_millis(20));
-    let talk = Request::tool("talk", json!({})).meta(LOG_LEVEL, json!("info"));
+    let talk = Request::tool("talk", json!({})).meta(LOG_LEVEL_KEY, json!("info"));
     client.send(&talk.id(json!("talk"))).await;
     client.read().await;
     settle().await;

@@ -1,7 +1,7 @@
 //! Streamed responses: progress, log messages and the reply.
 
 use crate::support::{
-    CAPABILITIES, Connection, LOG_LEVEL, Login, Request, Signals, Word, accept, asked,
+    CAPABILITIES_KEY, Connection, LOG_LEVEL_KEY, Login, Request, Signals, Word, accept, asked,
     expect_signal, signals, start, text, token,
 };
 use refrain_core::{Cx, Error, Result};
@@ -128,7 +128,7 @@ fn log(level: &str, data: &str) -> Value {
 async fn progress_and_logs_precede_the_result_in_order() {
     let instance = start(builder().0).await;
     let request = Request::tool("count", json!({})).id(json!("q"));
-    let request = request.meta(LOG_LEVEL, json!("debug"));
+    let request = request.meta(LOG_LEVEL_KEY, json!("debug"));
     for progress_token in [json!("mine"), json!(17)] {
         let request = request
             .clone()
@@ -170,10 +170,12 @@ async fn logs_below_the_level_are_omitted() {
     let count = || Request::tool("count", json!({}));
     // Without any message there is no stream.
     let response = instance
-        .send(&count().meta(LOG_LEVEL, json!("notice")))
+        .send(&count().meta(LOG_LEVEL_KEY, json!("notice")))
         .await;
     assert_eq!(text(&response.reply()), "three");
-    let response = instance.send(&count().meta(LOG_LEVEL, json!("info"))).await;
+    let response = instance
+        .send(&count().meta(LOG_LEVEL_KEY, json!("info")))
+        .await;
     let events = response.events();
     assert_eq!(
         events[..3],
@@ -223,7 +225,7 @@ async fn of_too_many_notes_only_the_latest_are_sent() {
     let instance = start(builder.limits(limits)).await;
     let request = Request::tool("flood", json!({}))
         .meta("progressToken", json!(1))
-        .meta(LOG_LEVEL, json!("info"));
+        .meta(LOG_LEVEL_KEY, json!("info"));
     let events = instance.send(&request).await.events();
     let last = [999, 1000].map(|n| [progress(json!(1), n), log("info", &n.to_string())]);
     assert_eq!(events[..4], last.concat());
@@ -242,7 +244,7 @@ async fn stream_has_only_the_notes_of_its_call() {
         let request = Request::tool("named", json!({"text": name})).id(json!(name));
         let request = request.meta("progressToken", json!(name));
         connection
-            .send(&request.meta(LOG_LEVEL, json!("info")))
+            .send(&request.meta(LOG_LEVEL_KEY, json!("info")))
             .await;
         expect_signal(&mut received, "reported").await;
         connections.push(connection);
@@ -269,7 +271,7 @@ async fn replayed_notes_are_not_sent_again() {
     let plain = || {
         Request::tool("interview", json!({}))
             .meta("progressToken", json!("p"))
-            .meta(LOG_LEVEL, json!("info"))
+            .meta(LOG_LEVEL_KEY, json!("info"))
     };
     let first = instance.send(&plain()).await.events();
     assert_eq!(first[..2], [progress(json!("p"), 1), log("info", "before")]);
@@ -300,7 +302,7 @@ async fn events_are_sent_immediately() {
     let (builder, signals) = builder();
     let instance = start(builder).await;
     let mut connection = instance.connect().await;
-    let request = Request::tool("slow", json!({})).meta(LOG_LEVEL, json!("debug"));
+    let request = Request::tool("slow", json!({})).meta(LOG_LEVEL_KEY, json!("debug"));
     connection.send(&request).await;
     let head = connection.head().await;
     assert_eq!(head.header("content-type"), Some("text/event-stream"));
@@ -324,7 +326,7 @@ async fn events_are_sent_immediately() {
 #[tokio::test]
 async fn error_is_the_last_event() {
     let instance = start(builder().0).await;
-    let request = Request::tool("failing", json!({})).meta(LOG_LEVEL, json!("error"));
+    let request = Request::tool("failing", json!({})).meta(LOG_LEVEL_KEY, json!("error"));
     let response = instance.send(&request).await;
     let events = response.events();
     assert_eq!(
@@ -336,7 +338,7 @@ async fn error_is_the_last_event() {
     // The same for an unsupported ask after a note.
     let request = Request::tool("interview", json!({})).meta("progressToken", json!(1));
     let events = instance
-        .send(&request.meta(CAPABILITIES, json!({})))
+        .send(&request.meta(CAPABILITIES_KEY, json!({})))
         .await
         .events();
     assert_eq!(
@@ -372,7 +374,7 @@ async fn silent_call_becomes_a_stream_with_keep_alives() {
 
     // The status is sent before the error is known.
     connection
-        .send(&call.clone().meta(CAPABILITIES, json!({})))
+        .send(&call.clone().meta(CAPABILITIES_KEY, json!({})))
         .await;
     assert_eq!(connection.head().await.status, 200);
     signals.open();

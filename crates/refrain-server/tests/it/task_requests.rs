@@ -1,12 +1,12 @@
 //! Task requests: get, update and cancel.
 
 use crate::support::tasks::{
-    FaultyStore, TASKS, about, create, create_anonymous, declared, eager, form, get, stored,
-    update, work,
+    FaultyStore, TASKS_EXTENSION, about, create, create_anonymous, declared, eager, form, get,
+    stored, update, work,
 };
 use crate::support::watch::watch;
 use crate::support::{
-    CAPABILITIES, MetricsPort, Request, Response, assert_contains, handle, keys, result, start,
+    CAPABILITIES_KEY, MetricsPort, Request, Response, assert_contains, handle, keys, result, start,
     text,
 };
 use refrain_core::Principal;
@@ -185,12 +185,12 @@ async fn client_without_task_support_gets_missing_capability() {
             // The capability of a legacy revision.
             json!({"tasks": {"cancel": {}}}),
         ] {
-            let request = valid(method, work.id()).meta(CAPABILITIES, capabilities);
+            let request = valid(method, work.id()).meta(CAPABILITIES_KEY, capabilities);
             let response = instance.send(&request).await;
-            assert_contains(&response.error(400, -32021), &[TASKS]);
+            assert_contains(&response.error(400, -32021), &[TASKS_EXTENSION]);
             assert_eq!(
                 response.json()["error"]["data"],
-                json!({"requiredCapabilities": {"extensions": {TASKS: {}}}})
+                json!({"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
             );
         }
     }
@@ -244,7 +244,7 @@ async fn server_declares_tasks_without_legacy_methods() {
     let discover = Request::rpc("server/discover", json!({}));
     let reply = instance.send(&discover).await.reply();
     let capabilities = &result(&reply)["capabilities"];
-    let extensions = json!({TASKS: {}, "com.example/own": {}, "refrain/callId": {}});
+    let extensions = json!({TASKS_EXTENSION: {}, "com.example/own": {}, "refrain/callId": {}});
     assert_eq!(capabilities["extensions"], extensions);
     assert_eq!(capabilities.get("tasks"), None);
     for method in ["tasks/result", "tasks/list", "tasks/input_response"] {
@@ -259,10 +259,12 @@ async fn server_declares_tasks_without_legacy_methods() {
 #[test]
 fn tasks_extension_cannot_be_declared_manually() {
     for builder in [Server::builder("tasks", "1"), builder(&MemoryStore::new())] {
-        let built = builder.extension(TASKS, serde_json::Map::new()).build();
+        let built = builder
+            .extension(TASKS_EXTENSION, serde_json::Map::new())
+            .build();
         let error = built.expect_err("the extension is built in");
         assert!(matches!(error, BuildError::ReservedExtension { .. }));
-        assert_contains(&error.to_string(), &[TASKS, ".store(..)"]);
+        assert_contains(&error.to_string(), &[TASKS_EXTENSION, ".store(..)"]);
     }
 }
 
@@ -531,7 +533,7 @@ async fn task_requests_are_counted_by_method() {
     for method in METHODS {
         instance.send(&valid(method, work.id())).await.reply();
     }
-    let bare = valid("tasks/get", work.id()).meta(CAPABILITIES, json!({}));
+    let bare = valid("tasks/get", work.id()).meta(CAPABILITIES_KEY, json!({}));
     instance.send(&bare).await.error(400, -32021);
     let scrape = metrics.scrape().await;
     for method in METHODS {

@@ -1,8 +1,8 @@
 //! Tasks: creation, execution by workers, retries and limits.
 
-use crate::support::tasks::{FaultyStore, LONG, TASKS, about, eager, get, update};
+use crate::support::tasks::{FaultyStore, LONG, TASKS_EXTENSION, about, eager, get, update};
 use crate::support::{
-    CAPABILITIES, Guard, Instance, Login, Request, SignalReceiver, Signals, accept, asked,
+    CAPABILITIES_KEY, Guard, Instance, Login, Request, SignalReceiver, Signals, accept, asked,
     assert_contains, expect_signal, keys, result, signals, start, text, token, until, within,
 };
 use refrain_core::{Cx, Error, Incomplete, MemoryReplayLog, Principal, Result, ok};
@@ -41,8 +41,8 @@ fn short_lease() -> TaskOptions {
 
 /// A call of a client that supports tasks and forms.
 fn call(tool: &str) -> Request {
-    let capabilities = json!({"elicitation": {}, "extensions": {TASKS: {}}});
-    Request::tool(tool, json!({})).meta(CAPABILITIES, capabilities)
+    let capabilities = json!({"elicitation": {}, "extensions": {TASKS_EXTENSION: {}}});
+    Request::tool(tool, json!({})).meta(CAPABILITIES_KEY, capabilities)
 }
 
 /// Sends a call that becomes a task and returns its id.
@@ -252,7 +252,7 @@ async fn client_without_task_support_gets_a_result_or_an_error() {
         assert_eq!(text(&reply), "as a task: false", "{tool}");
     }
     let rejected = instance.send(&Request::tool("required", json!({}))).await;
-    assert_contains(&rejected.error(400, -32021), &[TASKS]);
+    assert_contains(&rejected.error(400, -32021), &[TASKS_EXTENSION]);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Subscriptions to task states.
 
 use crate::support::tasks::{
-    FaultyStore, LONG, TASKS, Work, about, create, create_anonymous, declared, eager, form, stored,
-    update, work,
+    FaultyStore, LONG, TASKS_EXTENSION, Work, about, create, create_anonymous, declared, eager,
+    form, stored, update, work,
 };
 use crate::support::{
-    CAPABILITIES, Clock, Connection, Instance, LOG_LEVEL, Request, Signals, assert_contains,
-    next_message, signals, start, until, within,
+    CAPABILITIES_KEY, Clock, Connection, Instance, LOG_LEVEL_KEY, Request, Signals,
+    assert_contains, next_message, signals, start, until, within,
 };
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
@@ -155,7 +155,7 @@ async fn subscriber_gets_no_progress_or_logs_of_a_task() {
     let instance = start(server).await;
     let with_notes = |request: Request| {
         request
-            .meta(LOG_LEVEL, json!("debug"))
+            .meta(LOG_LEVEL_KEY, json!("debug"))
             .meta("progressToken", json!("p"))
     };
     let call = declared(with_notes(Request::tool("reporting", json!({}))));
@@ -272,12 +272,12 @@ async fn invalid_task_subscriptions_are_rejected() {
         ..eager()
     };
     let instance = start(builder(Arc::new(store), options)).await;
-    let bare = listen(&["a"]).meta(CAPABILITIES, json!({}));
+    let bare = listen(&["a"]).meta(CAPABILITIES_KEY, json!({}));
     let response = instance.send(&bare).await;
-    assert_contains(&response.error(400, -32021), &[TASKS]);
+    assert_contains(&response.error(400, -32021), &[TASKS_EXTENSION]);
     assert_eq!(
         response.json()["error"]["data"],
-        json!({"requiredCapabilities": {"extensions": {TASKS: {}}}})
+        json!({"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
     );
     let many = listen(&["a", "b", "c"]);
     let message = instance.send(&many).await.error(400, -32602);
@@ -290,7 +290,7 @@ async fn invalid_task_subscriptions_are_rejected() {
     let (_connection, acknowledged) = subscribe(&instance, &listen(&["a", "b", "a"])).await;
     assert_eq!(acknowledged, Value::Null);
     // A subscription without tasks needs no capability.
-    let none = listen(&[]).meta(CAPABILITIES, json!({}));
+    let none = listen(&[]).meta(CAPABILITIES_KEY, json!({}));
     subscribe(&instance, &none).await;
     // A server without tasks ignores the filter.
     let plain = start(Server::builder("plain", "1")).await;

@@ -1,13 +1,15 @@
 //! Requests of unsupported protocol revisions.
 
-use crate::support::{CAPABILITIES, Request, VERSION, assert_contains, echo, handle, start};
+use crate::support::{
+    CAPABILITIES_KEY, Request, VERSION_KEY, assert_contains, echo, handle, start,
+};
 use refrain_core::Principal;
 use refrain_server::{Server, Tool};
 use serde_json::{Value, json};
 
 fn later(method: &str, params: Value) -> Request {
     Request::rpc(method, params)
-        .meta(VERSION, json!("2027-01-01"))
+        .meta(VERSION_KEY, json!("2027-01-01"))
         .header("MCP-Protocol-Version", "2027-01-01")
 }
 
@@ -18,7 +20,8 @@ async fn unsupported_revision_takes_precedence_over_other_errors() {
         later("tools/list", json!({})),
         later("future/method", json!({})),
         later("tools/list", json!({"cursor": 5})),
-        later("tools/call", json!({"name": "echo"})).meta(CAPABILITIES, json!({"sampling": []})),
+        later("tools/call", json!({"name": "echo"}))
+            .meta(CAPABILITIES_KEY, json!({"sampling": []})),
     ] {
         let response = instance.send(&request).await;
         assert_contains(&response.error(400, -32022), &["2027-01-01", "2026-07-28"]);

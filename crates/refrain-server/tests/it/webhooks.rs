@@ -1,7 +1,7 @@
 //! Webhooks: deliveries of ended tasks to a real receiver.
 
-use crate::support::tasks::{TASKS, about, eager};
-use crate::support::{CAPABILITIES, Instance, Request, keys, result, start, until};
+use crate::support::tasks::{TASKS_EXTENSION, about, eager};
+use crate::support::{CAPABILITIES_KEY, Instance, Request, keys, result, start, until};
 use refrain_core::{Cx, Error, Result};
 use refrain_server::{BuildError, Server, ServerBuilder, TaskOptions, Tool, Webhook};
 use refrain_store::{MemoryStore, TaskStore};
@@ -87,8 +87,8 @@ fn server(store: &MemoryStore, options: TaskOptions, webhooks: &[(&str, &str)]) 
 }
 
 async fn create(instance: &Instance, tool: &str) -> String {
-    let capabilities = json!({"elicitation": {}, "extensions": {TASKS: {}}});
-    let request = Request::tool(tool, json!({})).meta(CAPABILITIES, capabilities);
+    let capabilities = json!({"elicitation": {}, "extensions": {TASKS_EXTENSION: {}}});
+    let request = Request::tool(tool, json!({})).meta(CAPABILITIES_KEY, capabilities);
     let reply = instance.send(&request).await.reply();
     let id = result(&reply)["taskId"].as_str();
     id.expect("a task id").to_owned()

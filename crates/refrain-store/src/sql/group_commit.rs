@@ -7,10 +7,10 @@
 //! Small writes do not wait for queued large ones: a transaction of small writes takes no large
 //! one. While small writes fill whole transactions, a large write follows each of these. The
 //! single writing connection of SQLite also pauses large writes after each transaction with a
-//! large one, if small writes were queued meanwhile. So a caller with many large writes hardly
+//! large one, if small writes were queued since the last such transaction. So a caller with many large writes hardly
 //! delays the small writes of others.
 //!
-//! A queued write whose caller no longer waits is dropped. Once taken from the queue, a write is committed in any case.
+//! A queued write whose caller no longer waits is dropped. A write that was added to a transaction is run in any case.
 
 use crate::store::StoreError;
 use sqlx::query::Query;
@@ -34,6 +34,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// How often a transaction tries to get the write lock of another process. A short wait finds the moment between two
 /// transactions of a busy process.
 const LOCK_POLL: Duration = Duration::from_millis(2);
+/// SQLite's primary error code while another connection holds the lock.
+const SQLITE_BUSY: u32 = 5;
 /// The maximum number of queued writes.
 const MAX_QUEUED: usize = 1024;
 
@@ -43,7 +45,7 @@ pub(crate) trait GroupCommit: Database<Arguments: Clone + IntoArguments<Self>> {
     const BEGIN: &'static str;
     /// The pause of large writes after a transaction with one, as a multiple of that transaction's
     /// duration.
-    const LARGE_PAUSE: u32;
+    const LARGE_PAUSE_FACTOR: u32;
     /// How long a transaction waits for the write lock of another process.
     const LOCK_TIMEOUT: Duration;
     /// Whether a single write runs without [`BEGIN`](Self::BEGIN), in an implicit transaction.
@@ -78,58 +80,72 @@ impl<DB: GroupCommit> QueuedWrite<DB> {
     }
 }
 
-/// The queues of the writes of a store.
-pub(crate) struct WriteQueue<DB: GroupCommit> {
+/// Queues the writes of a store.
+pub(crate) struct WriteSender<DB: GroupCommit> {
     small: mpsc::Sender<QueuedWrite<DB>>,
     large: mpsc::Sender<QueuedWrite<DB>>,
 }
 
-struct QueuedWrites<DB: GroupCommit> {
+/// Takes queued writes.
+struct WriteReceiver<DB: GroupCommit> {
     small: mpsc::Receiver<QueuedWrite<DB>>,
     large: mpsc::Receiver<QueuedWrite<DB>>,
     /// Bytes of small writes since the last large one. Each write counts as at least its share of a transaction.
     small_bytes: usize,
     /// The end of the pause of large writes.
-    large_from: Instant,
+    large_paused_until: Instant,
     /// Whether a small write was taken since the end of the last transaction with a large one.
     has_small: bool,
 }
 
-impl<DB: GroupCommit> QueuedWrites<DB> {
+impl<DB: GroupCommit> WriteReceiver<DB> {
+    /// Waits for the next write whose caller waits. `None`: the store was dropped.
     async fn next(&mut self) -> Option<QueuedWrite<DB>> {
-        if let Some(write) = self.try_next(true) {
-            return Some(write);
+        loop {
+            if let Some(write) = self.try_next(true) {
+                return Some(write);
+            }
+            let large = async {
+                sleep_until(self.large_paused_until).await;
+                self.large.recv().await
+            };
+            let write = tokio::select! {
+                Some(write) = self.small.recv() => write,
+                Some(write) = large => write,
+                else => return None,
+            };
+            if !write.reply.is_closed() {
+                return Some(self.count(write));
+            }
         }
-        let large = async {
-            sleep_until(self.large_from).await;
-            self.large.recv().await
-        };
-        let write = tokio::select! {
-            Some(write) = self.small.recv() => write,
-            Some(write) = large => write,
-            else => return None,
-        };
-        Some(self.count(write))
     }
 
-    /// The next write, if there is one. A large one only if `allow_large`, and after their pause.
+    /// The next write whose caller waits, if there is one. A large one only if `allow_large`, and after their pause.
     fn try_next(&mut self, allow_large: bool) -> Option<QueuedWrite<DB>> {
-        let mut large = || match allow_large && Instant::now() >= self.large_from {
+        loop {
+            let write = self.try_take(allow_large)?;
+            if !write.reply.is_closed() {
+                return Some(self.count(write));
+            }
+        }
+    }
+
+    fn try_take(&mut self, allow_large: bool) -> Option<QueuedWrite<DB>> {
+        let mut large = || match allow_large && Instant::now() >= self.large_paused_until {
             true => self.large.try_recv().ok(),
             false => None,
         };
-        let write = if self.small_bytes < MAX_BYTES {
+        if self.small_bytes < MAX_BYTES {
             self.small.try_recv().ok().or_else(large)
         } else {
             large().or_else(|| self.small.try_recv().ok())
-        };
-        write.map(|write| self.count(write))
+        }
     }
 
     /// Pauses large writes after a transaction with one. Without small writes, a pause would only delay.
     fn pause_large(&mut self, pause: Duration) {
         if std::mem::take(&mut self.has_small) || !self.small.is_empty() {
-            self.large_from = Instant::now() + pause.min(MAX_PAUSE);
+            self.large_paused_until = Instant::now() + pause.min(MAX_PAUSE);
         }
     }
 
@@ -145,19 +161,19 @@ impl<DB: GroupCommit> QueuedWrites<DB> {
     }
 }
 
-impl<DB: GroupCommit> WriteQueue<DB> {
-    pub(crate) fn new() -> (Self, WriteBatches<DB>) {
-        let (small, small_writes) = mpsc::channel(MAX_QUEUED);
-        let (large, large_writes) = mpsc::channel(MAX_QUEUED);
-        let writes = QueuedWrites {
-            small: small_writes,
-            large: large_writes,
+impl<DB: GroupCommit> WriteSender<DB> {
+    pub(crate) fn new() -> (Self, SharedReceiver<DB>) {
+        let (small, small_receiver) = mpsc::channel(MAX_QUEUED);
+        let (large, large_receiver) = mpsc::channel(MAX_QUEUED);
+        let receiver = WriteReceiver {
+            small: small_receiver,
+            large: large_receiver,
             small_bytes: 0,
-            large_from: Instant::now(),
+            large_paused_until: Instant::now(),
             has_small: false,
         };
-        let batches = WriteBatches(Arc::new(Mutex::new(writes)));
-        (Self { small, large }, batches)
+        let receiver = SharedReceiver(Arc::new(Mutex::new(receiver)));
+        (Self { small, large }, receiver)
     }
 
     /// Queues a write with parameters of about this size, and returns its rows after the commit.
@@ -184,21 +200,21 @@ impl<DB: GroupCommit> WriteQueue<DB> {
     }
 }
 
-/// The queued writes, for one or more connections that write.
-pub(crate) struct WriteBatches<DB: GroupCommit>(Arc<Mutex<QueuedWrites<DB>>>);
+/// The receiver of the queued writes, for one or more connections that write.
+pub(crate) struct SharedReceiver<DB: GroupCommit>(Arc<Mutex<WriteReceiver<DB>>>);
 
-impl<DB: GroupCommit> Clone for WriteBatches<DB> {
+impl<DB: GroupCommit> Clone for SharedReceiver<DB> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<DB: GroupCommit> WriteBatches<DB> {
+impl<DB: GroupCommit> SharedReceiver<DB> {
     /// Waits for the next writes. `None`: the store was dropped.
     pub(crate) async fn next(&self) -> Option<WriteBatch<DB>> {
         let first = self.0.lock().await.next().await?;
         let mut batch = WriteBatch {
-            queue: self.clone(),
+            receiver: self.clone(),
             bytes: first.bytes,
             writes: vec![first],
             begun: None,
@@ -210,7 +226,7 @@ impl<DB: GroupCommit> WriteBatches<DB> {
 
 /// Writes that share a transaction.
 pub(crate) struct WriteBatch<DB: GroupCommit> {
-    queue: WriteBatches<DB>,
+    receiver: SharedReceiver<DB>,
     writes: Vec<QueuedWrite<DB>>,
     bytes: usize,
     /// When the transaction began, after the wait for a lock.
@@ -220,23 +236,18 @@ pub(crate) struct WriteBatch<DB: GroupCommit> {
 impl<DB: GroupCommit> WriteBatch<DB> {
     /// Adds a queued write, if there is one and the batch is not full.
     fn take_write(&mut self) -> bool {
-        while self.writes.len() < MAX_WRITES && self.bytes < MAX_BYTES {
-            // While another connection waits for writes, the queue is empty.
-            let Ok(mut queue) = self.queue.0.try_lock() else {
-                return false;
-            };
-            let has_large = self.writes.iter().any(QueuedWrite::is_large);
-            let Some(write) = queue.try_next(has_large) else {
-                return false;
-            };
-            if !write.reply.is_closed() {
-                self.bytes += write.bytes;
-                drop(queue);
-                self.writes.push(write);
-                return true;
-            }
+        if self.writes.len() >= MAX_WRITES || self.bytes >= MAX_BYTES {
+            return false;
         }
-        false
+        let has_large = self.writes.iter().any(QueuedWrite::is_large);
+        // If another connection waits for a write, it has the lock, and gets the next write.
+        let next = self.receiver.0.try_lock().ok();
+        let Some(write) = next.and_then(|mut receiver| receiver.try_next(has_large)) else {
+            return false;
+        };
+        self.bytes += write.bytes;
+        self.writes.push(write);
+        true
     }
 
     /// Commits the writes and replies to them. After an error the state of the connection is unknown.
@@ -244,11 +255,11 @@ impl<DB: GroupCommit> WriteBatch<DB> {
         let has_large = self.writes.iter().any(QueuedWrite::is_large);
         let committed = self.commit_writes(connection).await;
         if has_large
-            && DB::LARGE_PAUSE > 0
+            && DB::LARGE_PAUSE_FACTOR > 0
             && let Some(begun) = self.begun
         {
-            let pause = begun.elapsed().saturating_mul(DB::LARGE_PAUSE);
-            self.queue.0.lock().await.pause_large(pause);
+            let pause = begun.elapsed().saturating_mul(DB::LARGE_PAUSE_FACTOR);
+            self.receiver.0.lock().await.pause_large(pause);
         }
         committed
     }
@@ -259,7 +270,7 @@ impl<DB: GroupCommit> WriteBatch<DB> {
                 let mut done = Ok(());
                 for write in std::mem::take(&mut self.writes) {
                     let mut alone = Self {
-                        queue: self.queue.clone(),
+                        receiver: self.receiver.clone(),
                         // No other write is added.
                         bytes: MAX_BYTES,
                         writes: vec![write],
@@ -335,7 +346,10 @@ impl<DB: GroupCommit> WriteBatch<DB> {
 /// is SQLite's primary code.
 fn is_locked(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
-    code.is_some_and(|code| code.parse().is_ok_and(|code: u32| code & 0xff == 5))
+    code.is_some_and(|code| {
+        code.parse()
+            .is_ok_and(|code: u32| code & 0xff == SQLITE_BUSY)
+    })
 }
 
 /// Copies an error, with the message of its source.
@@ -359,10 +373,10 @@ mod tests {
 
     /// The writes of these sizes by transaction, all queued before the first one: "s" for a small write, "L" for a large one.
     async fn transactions(sizes: impl IntoIterator<Item = usize>) -> Vec<String> {
-        let (queue, batches) = WriteQueue::<Sqlite>::new();
+        let (sender, receiver) = WriteSender::<Sqlite>::new();
         let write = |bytes| {
             let sql = if bytes < LARGE { "s" } else { "L" };
-            queue.write(sqlx::query::<Sqlite>(sql), bytes)
+            sender.write(sqlx::query::<Sqlite>(sql), bytes)
         };
         let mut writes: Vec<_> = sizes
             .into_iter()
@@ -375,7 +389,7 @@ mod tests {
         let mut taken = 0;
         let mut transactions = Vec::new();
         while taken < writes.len() {
-            let batch = batches.next().await.expect("a batch");
+            let batch = receiver.next().await.expect("a batch");
             taken += batch.writes.len();
             let names = batch.writes.iter().map(|write| write.sql.as_str());
             transactions.push(names.collect());
@@ -392,15 +406,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn small_write_does_not_wait_for_the_pause_of_large_ones() {
-        let (queue, batches) = WriteQueue::<Sqlite>::new();
+        let (sender, receiver) = WriteSender::<Sqlite>::new();
         let from = Instant::now() + MAX_PAUSE;
-        batches.0.lock().await.large_from = from;
+        receiver.0.lock().await.large_paused_until = from;
         let writes = async {
-            let large = queue.write(sqlx::query::<Sqlite>("L"), LARGE);
-            let small = queue.write(sqlx::query::<Sqlite>("s"), 10);
+            let large = sender.write(sqlx::query::<Sqlite>("L"), LARGE);
+            let small = sender.write(sqlx::query::<Sqlite>("s"), 10);
             tokio::join!(large, small)
         };
-        let next = async || batches.next().await.expect("a batch").writes.remove(0);
+        let next = async || receiver.next().await.expect("a batch").writes.remove(0);
         let taken = async {
             let small = next().await;
             assert_eq!(small.sql.as_str(), "s");
@@ -419,9 +433,9 @@ mod tests {
         connection: &mut sqlx::SqliteConnection,
         has_small: bool,
     ) -> Option<Duration> {
-        let (queue, batches) = WriteQueue::<Sqlite>::new();
-        let before = batches.0.lock().await.large_from;
-        let write = |bytes| queue.write(sqlx::query::<Sqlite>("SELECT 1"), bytes);
+        let (sender, receiver) = WriteSender::<Sqlite>::new();
+        let before = receiver.0.lock().await.large_paused_until;
+        let write = |bytes| sender.write(sqlx::query::<Sqlite>("SELECT 1"), bytes);
         let small = async {
             yield_now().await;
             match has_small {
@@ -435,10 +449,10 @@ mod tests {
             std::future::pending::<()>().await;
         };
         let commit = async {
-            let mut batch = batches.next().await.expect("a batch");
+            let mut batch = receiver.next().await.expect("a batch");
             assert!(batch.writes[0].is_large());
             batch.commit(connection).await.expect("it commits");
-            let from = batches.0.lock().await.large_from;
+            let from = receiver.0.lock().await.large_paused_until;
             (from != before).then(|| from.saturating_duration_since(Instant::now()))
         };
         tokio::select! {
@@ -480,6 +494,24 @@ mod tests {
         };
         let (pause, ()) = tokio::join!(pause_after_large(&mut connection, true), release);
         assert_eq!(pause, Some(Duration::ZERO));
+    }
+
+    #[tokio::test]
+    async fn write_without_a_caller_is_dropped() {
+        let (sender, receiver) = WriteSender::<Sqlite>::new();
+        let write = |sql| sender.write(sqlx::query::<Sqlite>(sql), 10);
+        for sql in ["first", "second"] {
+            let mut abandoned = Box::pin(write(sql));
+            let queued = poll_fn(|cx| Poll::Ready(abandoned.as_mut().poll(cx).is_pending()));
+            assert!(queued.await, "it waits for its commit");
+        }
+        let taken = async {
+            let batch = receiver.next().await.expect("a batch");
+            let writes = batch.writes.iter().map(|write| write.sql.as_str());
+            writes.collect::<String>()
+        };
+        let (_, taken) = tokio::join!(write("third"), taken);
+        assert_eq!(taken, "third");
     }
 
     async fn memory() -> sqlx::SqliteConnection {

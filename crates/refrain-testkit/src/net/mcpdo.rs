@@ -1,7 +1,7 @@
 //! The `mcpdo` command of the MCP Inspector, and a private daemon for its connections that ends
 //! with the test.
 
-use super::tools::root;
+use super::installed::root;
 use serde_json::Value;
 use std::os::unix::fs::FileTypeExt;
 use std::process::Stdio;

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-pub const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
-pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-pub const TASKS: &str = "io.modelcontextprotocol/tasks";
+pub const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+pub const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
+pub const CLIENT_INFO_KEY: &str = "io.modelcontextprotocol/clientInfo";
+pub const LOG_LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
+pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// A request: an MCP message of 2026-07-28, or any bytes.
 #[derive(Clone, Debug)]
@@ -58,9 +58,9 @@ impl Request {
         params.insert(
             "_meta".into(),
             json!({
-                VERSION: "2026-07-28",
-                CLIENT_INFO: {"name": "test", "version": "1"},
-                CAPABILITIES: {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}},
+                VERSION_KEY: "2026-07-28",
+                CLIENT_INFO_KEY: {"name": "test", "version": "1"},
+                CAPABILITIES_KEY: {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}},
             }),
         );
         let mut request = Self::post("/mcp", [])
@@ -135,7 +135,10 @@ impl Request {
 
     /// Declares the tasks extension and no other capability.
     pub fn declares_tasks(self) -> Self {
-        self.meta(CAPABILITIES, json!({"extensions": {TASKS: {}}}))
+        self.meta(
+            CAPABILITIES_KEY,
+            json!({"extensions": {TASKS_EXTENSION: {}}}),
+        )
     }
 
     /// Sends a token back, with answers.

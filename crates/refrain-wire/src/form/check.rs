@@ -45,7 +45,7 @@ pub enum FieldError {
     #[error("must be at most {0}")]
     TooLarge(f64),
     /// There are too few characters or choices.
-    #[error("needs at least {min} {unit}")]
+    #[error("needs at least {min} {}", counted(*min, unit))]
     TooFew {
         /// The minimum.
         min: u64,
@@ -53,7 +53,7 @@ pub enum FieldError {
         unit: &'static str,
     },
     /// There are too many characters or choices.
-    #[error("takes at most {max} {unit}")]
+    #[error("takes at most {max} {}", counted(*max, unit))]
     TooMany {
         /// The maximum.
         max: u64,
@@ -66,6 +66,14 @@ pub enum FieldError {
     /// The string does not have the format.
     #[error("must have the format {}", .0.name())]
     Format(Format),
+}
+
+/// The unit, in the singular for 1.
+fn counted(count: u64, unit: &'static str) -> &'static str {
+    match count {
+        1 => unit.strip_suffix('s').unwrap_or(unit),
+        _ => unit,
+    }
 }
 
 pub(super) fn check(fields: &[Field], content: &Value) -> Result<(), ContentError> {

@@ -98,7 +98,7 @@ fn all_field_kinds_are_parsed() {
     assert_eq!(many.default_json(), Some(json!(["g"])));
     assert_eq!(
         many.check(&json!([])).unwrap_err().to_string(),
-        "needs at least 1 choices"
+        "needs at least 1 choice"
     );
     let titled =
         field(&json!({"type": "array", "items": {"anyOf": [{"const": "r", "title": "Red"}]}}));

@@ -39,6 +39,9 @@ impl ServerConnection {
             ErrorKind::Stopped => CommandError::interrupted(),
             _ => CommandError::from(&error),
         };
+        if matches!(error.kind, ErrorKind::CannotResume(_)) && self.protocol.is_set() {
+            report = report.hint("leave out --dialect");
+        }
         let retries = self.retries.load(Ordering::Relaxed);
         if retries > 0 {
             report = report.with("retries", retries);
@@ -92,7 +95,7 @@ impl ServerConnection {
                 true => Vec::new(),
                 false => pending.asks(),
             };
-            let asks = unanswered_asks(asks, recorded, unanswered);
+            let asks = unanswered_asks(asks, &recorded, unanswered);
             return self.unanswered(report, pending, &asks, &continuation);
         }
         self.with_hints(report, &error.kind, pending, &continuation, is_own)
@@ -116,8 +119,21 @@ impl ServerConnection {
             report = report.hint(DEADLINE_HINT);
         }
         let is_unknown = pending.call().kind() == CallKind::Tool && pending.is_delivery_unknown();
+        let mut may_run_twice = false;
         if is_unknown && !is_repeat_rejected(kind, pending) {
-            report = self.with_unknown_outcome(report, pending);
+            report = report
+                .note("the outcome is unknown: the request was sent, so the tool may have run")
+                .with("outcome", "unknown");
+            may_run_twice = self.client.can_execute_twice(pending);
+        }
+        if may_run_twice {
+            report = report.hint(match continuation {
+                Continuation::File(file) => format!(
+                    "find out whether the call had an effect; if it had no effect, `{}` sends it again",
+                    self.resume_command(file, "")
+                ),
+                _ => "find out whether the call had an effect before you send it again: the server would not recognise the repeated call".to_owned(),
+            });
         }
         match *continuation {
             Continuation::Task(_) if matches!(kind, ErrorKind::Rpc(_)) => report,
@@ -130,6 +146,9 @@ impl ServerConnection {
                     "remove the file, or continue with\n  {}",
                     self.resume_command(file, "")
                 )),
+            Continuation::File(file) if may_run_twice => {
+                report.note(format!("the call is saved in {}", file.display()))
+            }
             Continuation::File(file) => {
                 let hint = match is_round_rejected {
                     true => format!(
@@ -155,19 +174,6 @@ impl ServerConnection {
                     self.resume_command(Path::new("FILE"), "")
                 )),
             Continuation::None => report,
-        }
-    }
-
-    /// Adds that the tool may have run, and whether it could run twice.
-    fn with_unknown_outcome(&self, report: CommandError, pending: &PendingCall) -> CommandError {
-        let report = report
-            .note("the outcome is unknown: the request was sent, so the tool may have run")
-            .with("outcome", "unknown");
-        match self.client.can_execute_twice(pending) {
-            true => report.hint(
-                "find out whether it took effect before you send it again: the server would not recognise the repeated call",
-            ),
-            false => report,
         }
     }
 
@@ -365,8 +371,13 @@ impl ServerConnection {
 }
 
 pub(super) fn missing_answers(asks: &[MissingAnswer]) -> String {
-    let keys: Vec<String> = asks.iter().map(|ask| one_line(ask.ask.key())).collect();
-    format!("missing or invalid answer to {}", keys.join(", "))
+    let part = |problem: &str, is_invalid: bool| {
+        let asks = asks.iter().filter(|ask| ask.is_invalid == is_invalid);
+        let keys: Vec<String> = asks.map(|ask| one_line(ask.ask.key())).collect();
+        (!keys.is_empty()).then(|| format!("{problem} answer to {}", keys.join(", ")))
+    };
+    let parts = [part("missing", false), part("invalid", true)];
+    Vec::from_iter(parts.into_iter().flatten()).join("; ")
 }
 
 /// The keys of asks with answers that were not sent yet.

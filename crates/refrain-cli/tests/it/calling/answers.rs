@@ -166,7 +166,7 @@ async fn unanswered_ask_is_reported_with_an_example_answer() {
     assert_eq!(output.out, "");
 
     let output = run([&item[..], &["--json"]].concat()).await;
-    assert_says(&output, 3, &["missing or invalid answer to resolution"]);
+    assert_says(&output, 3, &["missing answer to resolution"]);
     let asked = &json(&output)["asked"][0];
     assert_eq!(asked["key"], "resolution");
     assert_eq!(asked["kind"], "form");
@@ -183,7 +183,11 @@ async fn invalid_answer_is_not_sent() {
     let url = instance.url();
     let call = ["call", &url, "get_weather", "location=Paris", "--answer"];
     let invalid = run([&call[..], &[r#"github_login={"name": 1}"#]].concat()).await;
-    assert_says(&invalid, 3, &["(name must be a string)"]);
+    assert_says(
+        &invalid,
+        3,
+        &["invalid answer to github_login", "(name must be a string)"],
+    );
     let other = run([&call[..], &["github_login=1"]].concat()).await;
     assert_says(&other, 3, &["expected an object"]);
     // A misspelt key.

@@ -171,11 +171,9 @@ async fn answered_call_is_saved_after_a_break_without_save_flag() {
         .expect("the process can be waited for");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{stderr}");
-    let name = stderr
-        .rsplit("refrain resume ")
-        .next()
-        .expect("a name")
-        .trim();
+    let command = stderr.rsplit("`refrain resume ").next();
+    let name = command.and_then(|rest| rest.split('`').next());
+    let name = name.expect("a name");
     assert!(
         name.starts_with("refrain-call-") && !stderr.contains("lost"),
         "{stderr}"

@@ -76,6 +76,9 @@ async fn discover_prints_the_selected_dialect() {
         let output = run([&discover[..], &["--json"]].concat()).await;
         assert_eq!(json(&output)["version"], dialect.name());
         assert_eq!(json(&output)["supportedVersions"], versions);
+        let is_draft = !dialect.is_revision();
+        let note = "note: a server of 2025-11-25 answers `discover` alike";
+        assert_eq!(output.err.contains(note), is_draft, "{output:?}");
     }
 }
 
@@ -142,6 +145,23 @@ async fn newest_revision_can_be_required() {
     ];
     assert_says(&output, 4, &parts);
     assert_eq!(legacy.count("initialize"), 0, "no fallback");
+
+    let files = Files::new();
+    let instance = Serve::new().start().await;
+    let file = files.path("call").display().to_string();
+    let call = ["call", &instance.url(), "get_weather", "location=Paris"];
+    let output = run([&call[..], &["--save", &file]].concat()).await;
+    assert_eq!(output.code, 3, "{output:?}");
+    assert!(!output.err.contains("cannot be saved"), "{output:?}");
+    let answer = r#"github_login={"name":"Ada"}"#;
+    let resume = ["resume", &file, "--answer", answer];
+    let output = run([&resume[..], &["--dialect", "2025-11-25"]].concat()).await;
+    let parts = [
+        "the connection uses 2025-11-25, which cannot resume calls\n",
+        "hint: leave out --dialect\n",
+    ];
+    assert_says(&output, 2, &parts);
+    assert_eq!(run(resume).await.code, 0);
 
     let output = run(["tools", &legacy.url(), "--dialect", "2026-07-29"]).await;
     assert_says(

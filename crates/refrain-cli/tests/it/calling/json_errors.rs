@@ -40,6 +40,68 @@ async fn usage_errors_are_printed_as_json() {
     assert!(help.ok && help.out.contains("Exit codes:"), "{help:?}");
 }
 
+/// Runs a command that fails, and checks that the message and the hints of its JSON are plain text.
+async fn assert_shape(code: i32, args: &[&str], message: &str, hints: &[&str]) {
+    let output = run([args, &["--json"]].concat()).await;
+    assert_eq!(output.code, code, "{output:?}");
+    let printed = json(&output);
+    let found = printed["error"]["message"].as_str().expect("a message");
+    assert!(found.starts_with(message), "{printed}");
+    assert!(!found.contains("hint:"), "{printed}");
+    let found = printed["hints"].as_array().map_or(&[][..], Vec::as_slice);
+    assert_eq!(found.len(), hints.len(), "{printed}");
+    for (found, start) in found.iter().zip(hints) {
+        let found = found.as_str().expect("the hint is a string");
+        assert!(found.starts_with(start), "{printed}");
+    }
+}
+
+#[tokio::test]
+async fn error_of_a_client_command_has_its_hints_apart() {
+    let unreachable = ["tools", "http://127.0.0.1:1/mcp"];
+    let hint = "check that the server is running";
+    assert_shape(4, &unreachable, "could not connect to", &[hint]).await;
+    let no_scheme = ["tools", "localhost:8080"];
+    let hint = "did you mean http://localhost:8080/mcp?";
+    assert_shape(2, &no_scheme, "invalid", &[hint]).await;
+}
+
+#[tokio::test]
+async fn errors_of_other_commands_have_the_same_shape() {
+    let gateway = ["gateway", "check"];
+    let message = "no server to put behind the gateway";
+    assert_shape(1, &gateway, message, &["pass -- COMMAND"]).await;
+    let config = ["config", "check", "/no/such/file.toml"];
+    let message = "cannot read configuration file /no/such/file.toml";
+    let hint = "`refrain config defaults` prints a file to start from";
+    assert_shape(1, &config, message, &[hint]).await;
+    let store = ["store", "tasks", "list", "--store", "memory:"];
+    let message = "a memory store belongs to one process: no other process can use it";
+    assert_shape(
+        1,
+        &store,
+        message,
+        &["pass the store that the instances use"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn error_of_wrong_flags_has_the_same_shape() {
+    let wrong = ["tools", "http://127.0.0.1:1/mcp", "--bearer-fil", "x"];
+    let message = "unexpected argument '--bearer-fil' found";
+    assert_shape(
+        2,
+        &wrong,
+        message,
+        &["a similar argument exists: '--bearer-file'"],
+    )
+    .await;
+    let missing = ["resume"];
+    let message = "the following required arguments were not provided: <FILE>";
+    assert_shape(2, &missing, message, &[]).await;
+}
+
 #[tokio::test]
 async fn connection_and_auth_errors_are_printed_as_json() {
     let nowhere = "http://127.0.0.1:1/mcp";

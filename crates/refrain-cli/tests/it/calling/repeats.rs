@@ -3,8 +3,8 @@
 use super::{assert_says, json};
 use crate::support::{FakeServer, Files, Output, Process, Respond, Serve, root, run};
 use refrain_testkit::net::FaultProxy;
+use refrain_testkit::net::installed::{install, listening};
 use refrain_testkit::net::proxy::{CALL, Fault, Plan};
-use refrain_testkit::net::tools::{install, listening};
 use serde_json::json;
 use std::net::SocketAddr;
 use tokio::process::Command;
@@ -41,7 +41,7 @@ fn assert_outcome_unknown(output: &Output) {
     let parts = [
         "the outcome is unknown",
         "the tool may have run",
-        "before you send it again",
+        "find out whether the call had an effect",
     ];
     assert_says(output, 4, &parts);
     assert!(!output.err.contains("again ("), "{output:?}");
@@ -133,5 +133,22 @@ async fn call_lost_by_a_proxy_is_sent_once_to_a_legacy_python_server() {
         let output = run(["call", &proxy.url, "add", "a=1", "b=2", "--json"]).await;
         assert_outcome_unknown(&output);
         assert_eq!(proxy.count(CALL), (1, 1), "{fault:?}");
+        // The only hint of a saved call is to find out before it is sent again.
+        let proxy = self::proxy(address, CALL, 1, fault).await;
+        let files = Files::new();
+        let file = files.path("call.json").display().to_string();
+        let output = run(["call", &proxy.url, "add", "a=1", "b=2", "--save", &file]).await;
+        let hint = format!(
+            "hint: find out whether the call had an effect; if it had no effect, `refrain resume {file}` sends it again\n"
+        );
+        assert_says(
+            &output,
+            4,
+            &[
+                &hint,
+                "note: the connection uses 2025-11-25, whose calls cannot be saved while they wait for an answer\n",
+            ],
+        );
+        assert_eq!(output.err.matches("hint: ").count(), 1, "{output:?}");
     }
 }

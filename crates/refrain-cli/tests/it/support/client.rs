@@ -1,7 +1,9 @@
 //! A client that makes calls round by round, and answers asks by key.
 
 use super::{PATIENCE, within};
-use refrain_testkit::net::{CAPABILITIES, Connection, Request, Response, TASKS, http};
+use refrain_testkit::net::{
+    CAPABILITIES_KEY, Connection, Request, Response, TASKS_EXTENSION, http,
+};
 use serde_json::{Map, Value, json};
 use std::io;
 use std::net::SocketAddr;
@@ -241,8 +243,8 @@ impl Client {
 fn declare_tasks(request: Request) -> Request {
     let mut capabilities =
         json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}});
-    capabilities["extensions"] = json!({TASKS: {}});
-    request.meta(CAPABILITIES, capabilities)
+    capabilities["extensions"] = json!({TASKS_EXTENSION: {}});
+    request.meta(CAPABILITIES_KEY, capabilities)
 }
 
 /// The usual answer to an ask.

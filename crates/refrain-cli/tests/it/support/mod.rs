@@ -17,9 +17,9 @@ pub(crate) use instance::{
 };
 pub(crate) use ledger::Ledger;
 pub(crate) use load::Load;
+pub(crate) use refrain_testkit::net::installed::{root, run_tool, tool_fails};
 pub(crate) use refrain_testkit::net::issuer::{self, Signer};
 pub(crate) use refrain_testkit::net::process::{Output, Process};
-pub(crate) use refrain_testkit::net::tools::{root, run_tool, tool_fails};
 pub(crate) use refrain_testkit::net::{
     Balancer, Certificate, FakeServer, PATIENCE, Request, Respond, http, serve_forever, until,
     within,

@@ -1,7 +1,7 @@
 //! nginx, HAProxy and Caddy as processes. `scripts/tools` installs them.
 
 use super::{Files, Process, root, within};
-use refrain_testkit::net::tools::install;
+use refrain_testkit::net::installed::install;
 use std::net::SocketAddr;
 use std::path::Path;
 use tokio::net::TcpStream;

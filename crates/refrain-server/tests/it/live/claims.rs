@@ -64,7 +64,9 @@ async fn call_rejected_at_shutdown_can_start_on_another_instance() {
     assert!(log.is_empty(), "the claim was deleted");
     signals.open();
     let asks = instances[1].send(&identified("inline")).await.reply();
-    let done = instances[1].send(&second("inline", &token(&asks))).await;
+    let done = instances[1]
+        .send(&second_round("inline", &token(&asks)))
+        .await;
     assert_eq!(text(&done.reply()), "Done for Ada.");
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
@@ -98,7 +100,7 @@ async fn claim_of_disconnected_client_is_deleted() {
     assert!(ledger.lines().is_empty());
     signals.open();
     let asks = instance.send(&identified("inline")).await.reply();
-    let done = instance.send(&second("inline", &token(&asks))).await;
+    let done = instance.send(&second_round("inline", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Done for Ada.");
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
@@ -138,7 +140,7 @@ async fn concurrent_first_request_waits_for_the_call_to_start() {
         if let Some(mut one) = one {
             assert_eq!(one.response().await.reply(), asks);
         }
-        let done = instance.send(&second("inline", &token(&asks))).await;
+        let done = instance.send(&second_round("inline", &token(&asks))).await;
         assert_eq!(text(&done.reply()), "Done for Ada.");
         assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
     }

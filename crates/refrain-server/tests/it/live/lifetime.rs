@@ -11,7 +11,7 @@ async fn disconnect_before_the_first_reply_cancels_the_call() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
     let mut connection = instance.connect().await;
-    connection.send(&first("works")).await;
+    connection.send(&first_round("works")).await;
     ledger.wait_for("started").await;
     drop(connection);
     ledger.wait_for("dropped").await;
@@ -21,16 +21,16 @@ async fn disconnect_before_the_first_reply_cancels_the_call() {
 async fn shutdown_cancels_idle_calls_and_rejects_new_ones() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
-    let asks = instance.send(&first("waits")).await.reply();
+    let asks = instance.send(&first_round("waits")).await.reply();
     instance.server.start_draining();
-    let mut rejected = instance.send(&first("inline")).await;
+    let mut rejected = instance.send(&first_round("inline")).await;
     assert_contains(
         &rejected.error(503, -32603),
         &["shutting down", "retry the call"],
     );
     instance.server.close_live();
     ledger.wait_for("dropped").await;
-    rejected = instance.send(&second("waits", &token(&asks))).await;
+    rejected = instance.send(&second_round("waits", &token(&asks))).await;
     assert_contains(
         &rejected.error(200, -32603),
         &["shutting down", "call the tool again"],
@@ -90,7 +90,7 @@ async fn waiting_call_is_lost_after_the_drain_time() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let limits = drains_for(BRIEF);
     let instance = start(builder(&ledger, &keys).limits(limits)).await;
-    instance.send(&first("waits")).await.reply();
+    instance.send(&first_round("waits")).await.reply();
     let (address, stopped) = (instance.address, Instant::now());
     instance.stopped_now().await;
     assert!(stopped.elapsed() >= BRIEF, "lost too early");
@@ -111,7 +111,7 @@ async fn assert_accepts(instance: &Instance) {
         assert_eq!((ready.status, ready.text()), (503, "draining\n".into()));
         assert_eq!(ready.header("connection"), Some("close"));
     }
-    let rejected = instance.send(&first("inline")).await;
+    let rejected = instance.send(&first_round("inline")).await;
     assert_contains(&rejected.error(503, -32603), &["shutting down"]);
 }
 
@@ -119,15 +119,17 @@ async fn assert_accepts(instance: &Instance) {
 async fn answers_arrive_while_the_instance_drains() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let mut instance = start(builder(&ledger, &keys).limits(drains_for(HOUR))).await;
-    let state = token(&instance.send(&first("twice")).await.reply());
+    let state = token(&instance.send(&first_round("twice")).await.reply());
     drain(&mut instance).await;
     assert_accepts(&instance).await;
-    let answer = first("twice").again(&state, json!({"first": accept("a")}));
+    let answer = first_round("twice").again(&state, json!({"first": accept("a")}));
     let state = token(&instance.send(&answer).await.reply());
     // The call has asked again.
     assert_accepts(&instance).await;
     let answers = json!({"second": accept("b"), "third": accept("c")});
-    let done = instance.send(&first("twice").again(&state, answers)).await;
+    let done = instance
+        .send(&first_round("twice").again(&state, answers))
+        .await;
     assert_eq!(text(&done.reply()), "abc");
     assert_eq!(done.header("connection"), Some("close"));
     // Long before the drain time has passed.
@@ -140,10 +142,12 @@ async fn relayed_answer_arrives_while_the_holder_drains() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let build = || builder(&ledger, &keys).limits(drains_for(HOUR));
     let mut instances = fleet(2, build, true).await;
-    let asks = instances[0].send(&first("inline")).await.reply();
+    let asks = instances[0].send(&first_round("inline")).await.reply();
     drain(&mut instances[0]).await;
     assert_accepts(&instances[0]).await;
-    let done = instances[1].send(&second("inline", &token(&asks))).await;
+    let done = instances[1]
+        .send(&second_round("inline", &token(&asks)))
+        .await;
     assert_eq!(text(&done.reply()), "Done for Ada.");
     instances.remove(0).stopped().await;
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
@@ -181,7 +185,7 @@ async fn ended_calls_do_not_delay_shutdown() {
     // The last reply of a call with a call id is kept.
     let request = identified("inline");
     let asks = instance.send(&request).await.reply();
-    instance.send(&second("inline", &token(&asks))).await;
+    instance.send(&second_round("inline", &token(&asks))).await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(1, "inline", json!({}))).await;
     let asked = stream.next().await;
@@ -256,7 +260,7 @@ async fn sleeping_call_gets_the_drain_time() {
     ledger.wait_for("started").await;
     ledger.clear();
     let mut modern = instance.connect().await;
-    modern.send(&first("polls")).await;
+    modern.send(&first_round("polls")).await;
     ledger.wait_for("started").await;
     drain(&mut instance).await;
     for _ in 0..10 {
@@ -350,9 +354,9 @@ async fn call_with_undelivered_reply_is_cancelled() {
 async fn call_with_delivered_reply_keeps_waiting() {
     let ledger = Arc::<Ledger>::default();
     let instance = start(builder(&ledger, &keys())).await;
-    let asks = instance.send(&first("waits")).await.reply();
+    let asks = instance.send(&first_round("waits")).await.reply();
     advance(MINUTE).await;
-    let done = instance.send(&second("waits", &token(&asks))).await;
+    let done = instance.send(&second_round("waits", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");
 }
 
@@ -360,8 +364,8 @@ async fn call_with_delivered_reply_keeps_waiting() {
 async fn last_reply_is_kept_for_a_minute() {
     let ledger = Arc::<Ledger>::default();
     let instance = start(builder(&ledger, &keys())).await;
-    let asks = instance.send(&first("inline")).await.reply();
-    let request = second("inline", &token(&asks));
+    let asks = instance.send(&first_round("inline")).await.reply();
+    let request = second_round("inline", &token(&asks));
     for _ in 0..2 {
         assert_eq!(
             text(&instance.send(&request).await.reply()),
@@ -426,6 +430,6 @@ async fn panic_in_the_driver_ends_the_call() {
     clock.set(false);
     // The call can start again.
     let asks = instance.send(&request).await.reply();
-    let done = instance.send(&second("breaks", &token(&asks))).await;
+    let done = instance.send(&second_round("breaks", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");
 }

@@ -13,9 +13,9 @@ async fn live_calls_are_limited_in_number() {
         ..ServerLimits::default()
     };
     let instance = start(builder(&ledger, &keys).limits(limits)).await;
-    let asks = instance.send(&first("waits")).await.reply();
-    instance.send(&first("waits")).await.reply();
-    let rejected = instance.send(&first("waits")).await;
+    let asks = instance.send(&first_round("waits")).await.reply();
+    instance.send(&first_round("waits")).await.reply();
+    let rejected = instance.send(&first_round("waits")).await;
     assert_contains(&rejected.error(503, -32603), &["limit of 2 live calls"]);
     assert_eq!(
         ledger.lines(),
@@ -24,7 +24,7 @@ async fn live_calls_are_limited_in_number() {
     );
     // An idle call does not count as running.
     instance.at_rest().await;
-    let done = instance.send(&second("waits", &token(&asks))).await;
+    let done = instance.send(&second_round("waits", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");
     wait_for_permit(&instance).await;
 }
@@ -37,10 +37,10 @@ async fn live_calls_are_limited_in_time() {
         ..ServerLimits::default()
     };
     let instance = start(builder(&ledger, &keys).limits(limits.clone())).await;
-    let asks = instance.send(&first("waits")).await.reply();
+    let asks = instance.send(&first_round("waits")).await.reply();
     advance(limits.live_time).await;
     ledger.wait_for("dropped").await;
-    let late = instance.send(&second("waits", &token(&asks))).await;
+    let late = instance.send(&second_round("waits", &token(&asks))).await;
     let message = late.error(200, -32603);
     assert_contains(&message, &["cancelled", "no answer", "call the tool again"]);
     wait_for_permit(&instance).await;
@@ -49,7 +49,7 @@ async fn live_calls_are_limited_in_time() {
 /// Waits until another call gets a permit.
 async fn wait_for_permit(instance: &Instance) {
     let free = async {
-        while instance.send(&first("waits")).await.status == 503 {
+        while instance.send(&first_round("waits")).await.status == 503 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -69,17 +69,26 @@ async fn live_calls_of_one_caller_are_limited() {
     let builder = || builder(&ledger, &keys).limits(limits.clone());
     let instance = start(builder().authenticator(tokens)).await;
     let by = |request: Request, who: &str| request.bearer(&format!("secret-of-{who}"));
-    let asks = instance.send(&by(first("waits"), "ada")).await.reply();
-    let rejected = instance.send(&by(first("waits"), "ada")).await;
+    let asks = instance
+        .send(&by(first_round("waits"), "ada"))
+        .await
+        .reply();
+    let rejected = instance.send(&by(first_round("waits"), "ada")).await;
     let message = rejected.error(503, -32603);
     assert_contains(&message, &["this caller is at its limit of 1 live calls"]);
     // Other callers and the existing call are not affected.
-    instance.send(&by(first("waits"), "bob")).await.reply();
+    instance
+        .send(&by(first_round("waits"), "bob"))
+        .await
+        .reply();
     let done = instance
-        .send(&by(second("waits", &token(&asks)), "ada"))
+        .send(&by(second_round("waits", &token(&asks)), "ada"))
         .await;
     assert_eq!(text(&done.reply()), "Ada");
-    instance.send(&by(first("waits"), "ada")).await.reply();
+    instance
+        .send(&by(first_round("waits"), "ada"))
+        .await
+        .reply();
 }
 
 #[tokio::test]
@@ -99,7 +108,7 @@ async fn live_calls_of_anonymous_callers_at_one_address_are_limited_together() {
     let other = Session::open(&instance).await;
     let rejected = other.post(&call(1, "waits", json!({}))).await;
     assert_eq!(rejected.status, 503, "{rejected:?}");
-    let rejected = instance.send(&first("waits")).await;
+    let rejected = instance.send(&first_round("waits")).await;
     let message = rejected.error(503, -32603);
     assert_contains(&message, &["this caller is at its limit of 1 live calls"]);
     session.post(&filled_in(&asked, "Ada")).await;
@@ -121,17 +130,17 @@ async fn waiting_call_of_the_largest_anonymous_caller_is_evicted() {
     let mut waiting = Vec::new();
     for address in [1, 1, 1, 2, 2, 3, 4, 5] {
         let asks = instance
-            .send(&forwarded_for(first("waits"), address))
+            .send(&forwarded_for(first_round("waits"), address))
             .await
             .reply();
         waiting.push((address, token(&asks)));
     }
     let asks = instance
-        .send(&forwarded_for(first("waits"), 6))
+        .send(&forwarded_for(first_round("waits"), 6))
         .await
         .reply();
     ledger.wait_for("dropped").await;
-    let answer = |address, token: &str| forwarded_for(second("waits", token), address);
+    let answer = |address, token: &str| forwarded_for(second_round("waits", token), address);
     let done = instance.send(&answer(6, &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");
     let (_, oldest) = waiting.remove(0);
@@ -156,12 +165,14 @@ async fn anonymous_caller_does_not_evict_calls_of_a_smaller_one() {
     let instance = start(builder.client_address_header("X-Forwarded-For")).await;
     for address in [1, 2, 3] {
         instance
-            .send(&forwarded_for(first("waits"), address))
+            .send(&forwarded_for(first_round("waits"), address))
             .await
             .reply();
     }
     for address in [1, 4] {
-        let rejected = instance.send(&forwarded_for(first("waits"), address)).await;
+        let rejected = instance
+            .send(&forwarded_for(first_round("waits"), address))
+            .await;
         assert_contains(&rejected.error(503, -32603), &["limit of 3 live calls"]);
     }
     assert_eq!(ledger.lines(), ["started"; 3]);
@@ -230,7 +241,7 @@ async fn bytes_of_live_calls_of_one_caller_are_limited() {
     // Neither other callers nor small calls are affected.
     let other = request().bearer("secret-of-bob");
     instance.send(&other).await.reply();
-    instance.send(&by_ada(first("waits"))).await.reply();
+    instance.send(&by_ada(first_round("waits"))).await.reply();
     let answer = request().again(&token(&asks), json!({"name": accept("Ada")}));
     let done = instance.send(&by_ada(answer)).await;
     assert_eq!(text(&done.reply()), "Ada");
@@ -256,10 +267,10 @@ async fn answer_over_the_limit_of_bytes_can_be_sent_again() {
     let ledger = Arc::<Ledger>::default();
     let instance = instance_with_bytes(&ledger, 4000).await;
     let long = "x".repeat(5000);
-    let asks = instance.send(&by_ada(first("waits"))).await.reply();
+    let asks = instance.send(&by_ada(first_round("waits"))).await.reply();
     let answer = |name: &str| {
         let answers = json!({"name": accept(name)});
-        by_ada(first("waits").again(&token(&asks), answers))
+        by_ada(first_round("waits").again(&token(&asks), answers))
     };
     let rejected = instance.send(&answer(&long)).await;
     assert_eq!(rejected.header("retry-after"), Some("1"));
@@ -298,11 +309,14 @@ async fn busy_live_handler_has_the_time_limit_of_a_round() {
         ..ServerLimits::default()
     };
     let instance = start(builder(&ledger, &keys).limits(limits)).await;
-    let asks = instance.send(&first("waits")).await.reply();
-    let message = instance.send(&first("works")).await.error(200, -32603);
+    let asks = instance.send(&first_round("waits")).await.reply();
+    let message = instance
+        .send(&first_round("works"))
+        .await
+        .error(200, -32603);
     assert_contains(&message, &["time limit of a round"]);
     // The time limit does not apply while a call waits for an answer.
-    let done = instance.send(&second("waits", &token(&asks))).await;
+    let done = instance.send(&second_round("waits", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");
 }
 
@@ -328,7 +342,7 @@ async fn busy_handler_may_exceed_the_live_time_limit() {
     let instance = start(builder.limits(limits)).await;
     for tool in ["gated", "late"] {
         let mut connection = instance.connect().await;
-        connection.send(&first(tool)).await;
+        connection.send(&first_round(tool)).await;
         ledger.wait_for("started").await;
         tokio::time::sleep(Duration::from_millis(60)).await;
         signals.open();
@@ -363,7 +377,10 @@ async fn sleeping_call_is_cancelled_at_the_live_time_limit() {
     };
     let builder = builder(&ledger, &keys).tool(Tool::new("sleeps", sleeps).live());
     let instance = start(builder.limits(limits)).await;
-    let message = instance.send(&first("sleeps")).await.error(200, -32603);
+    let message = instance
+        .send(&first_round("sleeps"))
+        .await
+        .error(200, -32603);
     assert_contains(
         &message,
         &["did not finish within the limit", "call the tool again"],
@@ -392,7 +409,7 @@ async fn handler_that_only_sends_notes_is_stopped() {
     let limited = builder(&ledger, &keys).tool(notes_forever()).limits(limits);
     let limited = start(limited).await;
     let message = limited
-        .send(&first("notes_forever"))
+        .send(&first_round("notes_forever"))
         .await
         .error(200, -32603);
     assert_contains(&message, &["time limit of a round"]);
@@ -400,7 +417,7 @@ async fn handler_that_only_sends_notes_is_stopped() {
     ledger.clear();
     let unlimited = start(builder(&ledger, &keys).tool(notes_forever())).await;
     let mut connection = unlimited.connect().await;
-    connection.send(&first("notes_forever")).await;
+    connection.send(&first_round("notes_forever")).await;
     ledger.wait_for("started").await;
     drop(connection);
     ledger.wait_for("dropped").await;

@@ -15,13 +15,13 @@ async fn live_call_runs_each_effect_once_on_two_instances() {
     let instances = fleet(2, || builder(&ledger, &keys), true).await;
     let balancer = balancer(&instances).await;
     for _ in 0..4 {
-        let asks = send(&balancer, &first("inline")).await;
+        let asks = send(&balancer, &first_round("inline")).await;
         let token = token(&asks);
         assert_eq!(asked(&asks), ["name"]);
-        let done = send(&balancer, &second("inline", &token)).await;
+        let done = send(&balancer, &second_round("inline", &token)).await;
         assert_eq!(text(&done), "Done for Ada.");
         // Skips one turn of the balancer.
-        send(&balancer, &first("wrapped")).await;
+        send(&balancer, &first_round("wrapped")).await;
     }
     let lines = ledger.lines();
     let count = |what| lines.iter().filter(|line| *line == what).count();
@@ -44,12 +44,12 @@ async fn live_call_runs_each_effect_once_on_two_instances() {
 async fn notes_go_to_the_waiting_round() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), true).await;
-    let started = first("twice").meta("progressToken", json!(1));
+    let started = first_round("twice").meta("progressToken", json!(1));
     let events = instances[0].send(&started).await.events();
     assert_eq!(events[0]["params"]["message"], "started");
     let token_of = token(&events[1]);
     // The other instance relays events immediately.
-    let answer = first("twice")
+    let answer = first_round("twice")
         .again(&token_of, json!({"first": accept("a")}))
         .meta("progressToken", json!("second"));
     let events = instances[1].send(&answer).await.events();
@@ -62,9 +62,9 @@ async fn notes_go_to_the_waiting_round() {
 async fn holder_without_advertised_url_is_an_error_with_hint() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), false).await;
-    let asks = instances[0].send(&first("inline")).await.reply();
+    let asks = instances[0].send(&first_round("inline")).await.reply();
     let token = token(&asks);
-    let rejected = instances[1].send(&second("inline", &token)).await;
+    let rejected = instances[1].send(&second_round("inline", &token)).await;
     let message = rejected.error(200, -32603);
     assert_contains(
         &message,
@@ -77,7 +77,10 @@ async fn holder_without_advertised_url_is_an_error_with_hint() {
     );
     assert_eq!(ledger.lines(), ["mutation 1"]);
     // The holder still has the call.
-    let done = instances[0].send(&second("inline", &token)).await.reply();
+    let done = instances[0]
+        .send(&second_round("inline", &token))
+        .await
+        .reply();
     assert_eq!(text(&done), "Done for Ada.");
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
@@ -92,8 +95,8 @@ async fn unreachable_or_restarted_holder_is_an_error() {
     };
     let build = || builder(&ledger, &keys).limits(limits.clone());
     let mut instances = fleet(2, build, true).await;
-    let asks = instances[0].send(&first("waits")).await.reply();
-    let request = second("waits", &token(&asks));
+    let asks = instances[0].send(&first_round("waits")).await.reply();
+    let request = second_round("waits", &token(&asks));
     let holder = instances.remove(0);
     let address = holder.address;
     holder.stopped_now().await;
@@ -136,17 +139,20 @@ async fn live_token_is_bound_to_caller_and_call() {
     };
     let instances = fleet(2, build, true).await;
     let by = |request: Request, who: &str| request.bearer(&format!("secret-of-{who}"));
-    let asks = instances[0].send(&by(first("waits"), "ada")).await.reply();
+    let asks = instances[0]
+        .send(&by(first_round("waits"), "ada"))
+        .await
+        .reply();
     let token_of = token(&asks);
-    let request = second("waits", &token_of);
+    let request = second_round("waits", &token_of);
     let stranger = instances[1].send(&by(request.clone(), "bob")).await;
     assert_contains(&stranger.error(200, -32602), &["requestState is not valid"]);
-    let other = second("inline", &token_of);
+    let other = second_round("inline", &token_of);
     instances[0]
         .send(&by(other, "ada"))
         .await
         .error(200, -32602);
-    let changed = second("waits", &tampered(&token_of, 60));
+    let changed = second_round("waits", &tampered(&token_of, 60));
     instances[0]
         .send(&by(changed, "ada"))
         .await
@@ -170,7 +176,7 @@ async fn forged_relay_header_is_rejected() {
         (&instances[0], "?"),
         (&lone, "AAAA"),
     ] {
-        let forged = first("inline").header("Refrain-Relay", header);
+        let forged = first_round("inline").header("Refrain-Relay", header);
         let message = instance.send(&forged).await.error(403, -32600);
         assert_contains(&message, &["Refrain-Relay", "leave it out"]);
     }
@@ -219,9 +225,9 @@ async fn relayed_request_contains_no_secrets() {
             .header("Traceparent", "00-1-2-01")
             .header("Baggage", "a=1")
     };
-    let asks = holder.send(&by_proxy(first("waits"))).await.reply();
+    let asks = holder.send(&by_proxy(first_round("waits"))).await.reply();
     let mut connection = relaying.connect().await;
-    let request = by_proxy(second("waits", &token(&asks)));
+    let request = by_proxy(second_round("waits", &token(&asks)));
     connection.send(&request).await;
     let (stream, seen) = accept_relayed(&spy).await;
     drop(stream);
@@ -252,8 +258,8 @@ async fn relay_header_is_valid_for_one_request_to_one_instance() {
     let holder = start(builder(&ledger, &keys).advertise(url_of(&spy))).await;
     let other = start_advertised(builder(&ledger, &keys)).await;
     let relaying = start(builder(&ledger, &keys)).await;
-    let asks = holder.send(&first("waits")).await.reply();
-    let request = second("waits", &token(&asks)).header("Authorization", "Bearer x");
+    let asks = holder.send(&first_round("waits")).await.reply();
+    let request = second_round("waits", &token(&asks)).header("Authorization", "Bearer x");
     let (mut response, header) = {
         let mut connection = relaying.connect().await;
         connection.send(&request).await;
@@ -273,7 +279,7 @@ async fn relay_header_is_valid_for_one_request_to_one_instance() {
     let message = response.error(200, -32603);
     assert_contains(&message, &["does not respond", "unknown whether"]);
     // The header is valid only with the same body and at the same instance.
-    let stolen = first("inline").header("Refrain-Relay", &header);
+    let stolen = first_round("inline").header("Refrain-Relay", &header);
     response = holder.send(&stolen).await;
     assert_contains(&response.error(403, -32600), &["Refrain-Relay"]);
     let elsewhere = request.clone().header("Refrain-Relay", &header);
@@ -284,7 +290,7 @@ async fn relay_header_is_valid_for_one_request_to_one_instance() {
     let done = holder.send(&elsewhere).await;
     assert_eq!(text(&done.reply()), "Ada");
     assert!(done.header("refrain-instance").is_some(), "{done:?}");
-    let other = holder.send(&first("wrapped")).await;
+    let other = holder.send(&first_round("wrapped")).await;
     assert_eq!(other.header("refrain-instance"), None, "{other:?}");
 }
 
@@ -295,9 +301,9 @@ async fn another_instance_at_the_url_does_not_relay_again() {
     let url = format!("http://{}/mcp", other.address);
     let holder = start(builder(&ledger, &keys).advertise(url)).await;
     let relaying = start(builder(&ledger, &keys)).await;
-    let asks = holder.send(&first("waits")).await.reply();
+    let asks = holder.send(&first_round("waits")).await.reply();
     // The rejection of the header is not passed on to the client.
-    let rejected = relaying.send(&second("waits", &token(&asks))).await;
+    let rejected = relaying.send(&second_round("waits", &token(&asks))).await;
     let message = rejected.error(200, -32603);
     assert_contains(&message, &["no longer in memory", "had no effect"]);
     assert!(!message.contains("Refrain-Relay"), "{message}");
@@ -314,8 +320,8 @@ async fn relay_header_of_another_audience_is_rejected() {
     let url = format!("http://{}/mcp", other.address);
     let holder = start(builder(&ledger, &keys).advertise(url)).await;
     let relaying = start(builder(&ledger, &keys)).await;
-    let asks = holder.send(&first("waits")).await.reply();
-    let rejected = relaying.send(&second("waits", &token(&asks))).await;
+    let asks = holder.send(&first_round("waits")).await.reply();
+    let rejected = relaying.send(&second_round("waits", &token(&asks))).await;
     assert_contains(
         &rejected.error(200, -32603),
         &["rejected the relayed request", "had no effect"],
@@ -349,9 +355,9 @@ async fn start_spied(spy: &TcpListener) -> (Instance, String, Instance) {
 async fn relay_to_answer(answer: &str) -> Response {
     let spy = bind().await;
     let (holder, id, relaying) = start_spied(&spy).await;
-    let asks = holder.send(&first("waits")).await.reply();
+    let asks = holder.send(&first_round("waits")).await.reply();
     let mut connection = relaying.connect().await;
-    connection.send(&second("waits", &token(&asks))).await;
+    connection.send(&second_round("waits", &token(&asks))).await;
     let (mut stream, _) = accept_relayed(&spy).await;
     let answer = answer.replace("ID", &id);
     let written = tokio::io::AsyncWriteExt::write_all(&mut stream, answer.as_bytes());
@@ -408,13 +414,13 @@ async fn only_responses_of_the_holder_are_passed_on() {
 async fn silent_holder_times_out() {
     let spy = bind().await;
     let (holder, id, relaying) = start_spied(&spy).await;
-    let asks = holder.send(&first("waits")).await.reply();
+    let asks = holder.send(&first_round("waits")).await.reply();
     let stream = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nRefrain-Instance: {id}\r\n\r\n:\n\n"
     );
     for head in ["", &stream] {
         let mut connection = relaying.connect().await;
-        connection.send(&second("waits", &token(&asks))).await;
+        connection.send(&second_round("waits", &token(&asks))).await;
         let (mut stream, _) = accept_relayed(&spy).await;
         let written = tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes());
         within("the head", written).await.expect("the relay reads");
@@ -520,8 +526,11 @@ async fn live_call_is_relayed_over_https() {
         }
     });
     let other = start(builder(&ledger, &keys)).await;
-    let asks = holder.send(&first("waits")).await.reply();
-    let done = other.send(&second("waits", &token(&asks))).await.reply();
+    let asks = holder.send(&first_round("waits")).await.reply();
+    let done = other
+        .send(&second_round("waits", &token(&asks)))
+        .await
+        .reply();
     assert_eq!(text(&done), "Ada");
 }
 

@@ -8,8 +8,8 @@ use std::time::Instant;
 async fn repeated_requests_of_a_round_have_one_effect_and_reply() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), true).await;
-    let asks = instances[0].send(&first("inline")).await.reply();
-    let request = second("inline", &token(&asks));
+    let asks = instances[0].send(&first_round("inline")).await.reply();
+    let request = second_round("inline", &token(&asks));
     let at = |at: usize| instances[at % 2].send(&request);
     let all = tokio::join!(at(0), at(1), at(0), at(1), at(1), at(0));
     let late = instances[1].send(&request).await;
@@ -18,8 +18,8 @@ async fn repeated_requests_of_a_round_have_one_effect_and_reply() {
     }
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
     // Only the reply of the previous round is kept.
-    let asks = instances[0].send(&first("twice")).await.reply();
-    let one = first("twice").again(&token(&asks), json!({"first": accept("a")}));
+    let asks = instances[0].send(&first_round("twice")).await.reply();
+    let one = first_round("twice").again(&token(&asks), json!({"first": accept("a")}));
     let next = instances[0].send(&one).await.reply();
     assert_eq!(
         instances[1].send(&one).await.reply(),
@@ -27,7 +27,7 @@ async fn repeated_requests_of_a_round_have_one_effect_and_reply() {
         "the same reply"
     );
     let both = json!({"second": accept("b"), "third": accept("c")});
-    let last = first("twice").again(&token(&next), both);
+    let last = first_round("twice").again(&token(&next), both);
     assert_eq!(text(&instances[1].send(&last).await.reply()), "abc");
     let message = instances[0].send(&one).await.error(200, -32602);
     assert_contains(&message, &["already used", "last reply"]);
@@ -45,7 +45,7 @@ async fn repeated_first_request_is_the_same_call() {
     let one = one.reply();
     assert_eq!(one, two.reply());
     assert_eq!(one, late);
-    let answer = second("inline", &token(&one)).meta("refrain/callId", json!("c-1"));
+    let answer = second_round("inline", &token(&one)).meta("refrain/callId", json!("c-1"));
     assert_eq!(text(&instance.send(&answer).await.reply()), "Done for Ada.");
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
@@ -69,7 +69,7 @@ async fn late_first_request_neither_restarts_nor_ends_the_call() {
     assert_eq!(instance.send(&request).await.reply(), reply);
     for name in ["one", "two", "three"] {
         let answers = json!({ name: accept("Ada") });
-        let answer = first("thrice").again(&token(&reply), answers);
+        let answer = first_round("thrice").again(&token(&reply), answers);
         reply = instance
             .send(&answer.meta("refrain/callId", json!("c-1")))
             .await
@@ -110,7 +110,7 @@ async fn concurrent_first_requests_are_one_call() {
     let instance = Arc::new(start(builder(&ledger, &keys).tool(tool.live())).await);
     for call in 1..=20 {
         let id = json!(format!("c-{call}"));
-        let request = first("meets").meta("refrain/callId", id.clone());
+        let request = first_round("meets").meta("refrain/callId", id.clone());
         let mut sending = JoinSet::new();
         for _ in 0..AT_ONCE {
             let (instance, request) = (instance.clone(), request.clone());
@@ -120,7 +120,7 @@ async fn concurrent_first_requests_are_one_call() {
         assert_eq!(arrived.load(Ordering::SeqCst), call * AT_ONCE);
         let tokens: Vec<_> = replies.iter().map(token).collect();
         assert!(tokens.iter().all(|token| *token == tokens[0]));
-        let answer = second("meets", &tokens[0]).meta("refrain/callId", id);
+        let answer = second_round("meets", &tokens[0]).meta("refrain/callId", id);
         assert_eq!(text(&instance.send(&answer).await.reply()), "Done for Ada.");
         assert_eq!(ledger.lines().len(), 2 * call, "{:?}", ledger.lines());
     }
@@ -137,7 +137,9 @@ async fn shared_log_makes_a_repeated_request_one_call_on_all_instances() {
     for instance in &instances {
         assert_eq!(instance.send(&request).await.reply(), asks);
     }
-    let done = instances[1].send(&second("inline", &token(&asks))).await;
+    let done = instances[1]
+        .send(&second_round("inline", &token(&asks)))
+        .await;
     assert_eq!(text(&done.reply()), "Done for Ada.");
     // A late request on another instance gets the recorded first reply.
     assert_eq!(instances[1].send(&request).await.reply(), asks);
@@ -192,13 +194,13 @@ async fn client_can_repeat_its_request_with_the_missing_capability() {
     for builder in [build(), build().replay_log(log)] {
         let instance = start(builder).await;
         let request = identified("waits");
-        let without = request.clone().meta(CAPABILITIES, json!({}));
+        let without = request.clone().meta(CAPABILITIES_KEY, json!({}));
         for _ in 0..2 {
             let rejected = instance.send(&without).await;
             assert_eq!(rejected.json()["error"]["code"], -32021, "{rejected:?}");
         }
         let asks = instance.send(&request).await.reply();
-        let done = instance.send(&second("waits", &token(&asks))).await;
+        let done = instance.send(&second_round("waits", &token(&asks))).await;
         assert_eq!(text(&done.reply()), "Ada");
     }
 }
@@ -239,7 +241,9 @@ async fn first_reply_is_recorded_after_disconnect() {
         }
     };
     let asks = within("the reply", again).await;
-    let done = instances[1].send(&second("slow", &token(&asks))).await;
+    let done = instances[1]
+        .send(&second_round("slow", &token(&asks)))
+        .await;
     assert_eq!(text(&done.reply()), "Done for Ada.");
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }

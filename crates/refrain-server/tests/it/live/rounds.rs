@@ -10,8 +10,8 @@ async fn steps_run_each_effect_once_on_several_instances() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(3, || builder(&ledger, &keys), false).await;
     let balancer = balancer(&instances).await;
-    let asks = send(&balancer, &first("wrapped")).await;
-    let done = send(&balancer, &second("wrapped", &token(&asks))).await;
+    let asks = send(&balancer, &first_round("wrapped")).await;
+    let done = send(&balancer, &second_round("wrapped", &token(&asks))).await;
     assert_eq!(text(&done), "Done for Ada.");
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
@@ -20,9 +20,9 @@ async fn steps_run_each_effect_once_on_several_instances() {
 async fn handler_continues_on_its_instance() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
-    let asks = instance.send(&first("twice")).await.reply();
+    let asks = instance.send(&first_round("twice")).await.reply();
     assert_eq!(asked(&asks), ["first"]);
-    let with_progress = first("twice")
+    let with_progress = first_round("twice")
         .again(&token(&asks), json!({"first": accept("a"), "other": {}}))
         .meta("progressToken", json!("p"));
     // Only this round subscribes to progress.
@@ -31,14 +31,14 @@ async fn handler_continues_on_its_instance() {
     let next = &events[1];
     assert_eq!(asked(next), ["second", "third"]);
     // With one of two answers, the other ask is repeated.
-    let half = first("twice").again(&token(next), json!({"third": accept("c")}));
+    let half = first_round("twice").again(&token(next), json!({"third": accept("c")}));
     let rest = instance.send(&half).await.reply();
     assert_eq!(asked(&rest), ["second"]);
     // Without answers, the same ask is repeated.
-    let none = first("twice").again(&token(&rest), json!({}));
+    let none = first_round("twice").again(&token(&rest), json!({}));
     let rest = instance.send(&none).await.reply();
     assert_eq!(asked(&rest), ["second"]);
-    let all = first("twice").again(&token(&rest), json!({"second": accept("b")}));
+    let all = first_round("twice").again(&token(&rest), json!({"second": accept("b")}));
     assert_eq!(text(&instance.send(&all).await.reply()), "abc");
     assert_eq!(ledger.lines(), ["first a", "others b c"]);
 }
@@ -47,10 +47,12 @@ async fn handler_continues_on_its_instance() {
 async fn handler_can_continue_without_its_answer() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
-    let asks = instance.send(&first("impatient")).await.reply();
+    let asks = instance.send(&first_round("impatient")).await.reply();
     ledger.write("enough");
     ledger.wait_for("from timeout").await;
-    let done = instance.send(&second("impatient", &token(&asks))).await;
+    let done = instance
+        .send(&second_round("impatient", &token(&asks)))
+        .await;
     assert_eq!(text(&done.reply()), "timeout");
     assert_eq!(ledger.lines(), ["enough", "from timeout"]);
 }
@@ -59,13 +61,13 @@ async fn handler_can_continue_without_its_answer() {
 async fn malformed_answers_are_rejected_and_the_call_continues() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
-    let asks = instance.send(&first("inline")).await.reply();
+    let asks = instance.send(&first_round("inline")).await.reply();
     let token_of = token(&asks);
-    let malformed = first("inline").again(&token_of, json!({"name": {"action": "perhaps"}}));
+    let malformed = first_round("inline").again(&token_of, json!({"name": {"action": "perhaps"}}));
     let message = instance.send(&malformed).await.error(200, -32602);
     assert_contains(&message, &["inputResponses", "name"]);
     let invalid = json!({"name": {"action": "accept", "content": {"name": 5}}});
-    let invalid = first("inline").again(&token_of, invalid);
+    let invalid = first_round("inline").again(&token_of, invalid);
     let again = instance.send(&invalid).await.reply();
     let key = asked(&again)[0].to_owned();
     let message = &result(&again)["inputRequests"][&key]["params"]["message"];
@@ -73,7 +75,7 @@ async fn malformed_answers_are_rejected_and_the_call_continues() {
         message.as_str().expect("the message is a string"),
         &["not accepted"],
     );
-    let valid = first("inline").again(&token(&again), json!({ key: accept("Ada") }));
+    let valid = first_round("inline").again(&token(&again), json!({ key: accept("Ada") }));
     assert_eq!(text(&instance.send(&valid).await.reply()), "Done for Ada.");
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
@@ -82,13 +84,13 @@ async fn malformed_answers_are_rejected_and_the_call_continues() {
 async fn explicit_handler_runs_again_when_all_asks_are_answered() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
-    let asks = instance.send(&first("explicit")).await.reply();
+    let asks = instance.send(&first_round("explicit")).await.reply();
     assert_eq!(asked(&asks), ["first", "second"]);
-    let half = first("explicit").again(&token(&asks), json!({"first": accept("a")}));
+    let half = first_round("explicit").again(&token(&asks), json!({"first": accept("a")}));
     let rest = instance.send(&half).await.reply();
     assert_eq!(asked(&rest), ["second"]);
     assert_eq!(ledger.lines(), ["run"]);
-    let all = first("explicit").again(&token(&rest), json!({"second": accept("b")}));
+    let all = first_round("explicit").again(&token(&rest), json!({"second": accept("b")}));
     let done = instance.send(&all).await.reply();
     assert_eq!(text(&done), format!("{} {}", accept("a"), accept("b")));
     assert_eq!(ledger.lines(), ["run", "run"]);
@@ -99,7 +101,10 @@ async fn cx_kept_after_its_call_cannot_ask() {
     for tool in ["keeps", "keeps_live"] {
         let (ledger, keys) = (Arc::<Ledger>::default(), keys());
         let instance = start(builder(&ledger, &keys)).await;
-        assert_eq!(text(&instance.send(&first(tool)).await.reply()), "kept");
+        assert_eq!(
+            text(&instance.send(&first_round(tool)).await.reply()),
+            "kept"
+        );
         let error = |name| format!("cannot ask {name:?}: its call has ended");
         ledger.wait_for(&error("idea")).await;
         assert_eq!(ledger.lines(), [error("late"), error("idea")], "{tool}");
@@ -179,7 +184,7 @@ async fn answers_are_seen_with_blocked_clock(reads: usize) {
     };
     let builder = builder(&ledger, &keys()).tool(Tool::new("asks", tool).live());
     let instance = start(builder.source(clock.clone())).await;
-    let asks = instance.send(&first("asks")).await.reply();
+    let asks = instance.send(&first_round("asks")).await.reply();
     assert_eq!(asked(&asks), ["a", "b"]);
     signals.open();
     let blocked = async {
@@ -191,7 +196,7 @@ async fn answers_are_seen_with_blocked_clock(reads: usize) {
     let _ = tokio::time::timeout(Duration::from_millis(100), blocked).await;
     // Sends one of two answers.
     let mut connection = instance.connect().await;
-    let half = first("asks").again(&token(&asks), json!({"a": accept("x")}));
+    let half = first_round("asks").again(&token(&asks), json!({"a": accept("x")}));
     connection.send(&half).await;
     let started = async {
         while instance.server.running() == 0 {
@@ -207,7 +212,7 @@ async fn answers_are_seen_with_blocked_clock(reads: usize) {
         ["b", "c"],
         "the handler used the answer first"
     );
-    let all = first("asks").again(&token(&rest), json!({"b": accept("y"), "c": accept("z")}));
+    let all = first_round("asks").again(&token(&rest), json!({"b": accept("y"), "c": accept("z")}));
     assert_eq!(text(&instance.send(&all).await.reply()), "zy");
 }
 

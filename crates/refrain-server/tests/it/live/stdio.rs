@@ -14,8 +14,8 @@ async fn asks_and_works(cx: Cx, ledger: LedgerState) -> Result<String> {
 async fn handler_continues_over_stdio() {
     let ledger = Arc::<Ledger>::default();
     let mut client = StdioClient::start(builder(&ledger, &keys()));
-    let asks = client.call(&first("inline").id(json!(1))).await;
-    let answer = second("inline", &token(&asks)).id(json!(2));
+    let asks = client.call(&first_round("inline").id(json!(1))).await;
+    let answer = second_round("inline", &token(&asks)).id(json!(2));
     assert_eq!(text(&client.call(&answer).await), "Done for Ada.");
     // The repeated request gets the same reply.
     assert_eq!(text(&client.call(&answer).await), "Done for Ada.");
@@ -29,7 +29,7 @@ async fn cancelled_request_ends_its_call_in_any_round() {
     let mut client = StdioClient::start(builder(&ledger, &keys()).tool(tool));
     let request = identified("asks_and_works");
     let asks = client.call(&request.id(json!(1))).await;
-    let answer = second("asks_and_works", &token(&asks)).id(json!(2));
+    let answer = second_round("asks_and_works", &token(&asks)).id(json!(2));
     client.send(&answer).await;
     ledger.wait_for("started").await;
     client.message(&cancel(2)).await;
@@ -47,7 +47,7 @@ async fn cancelled_request_ends_its_call_in_any_round() {
 async fn shutdown_cancels_idle_calls_over_stdio() {
     let ledger = Arc::<Ledger>::default();
     let mut client = StdioClient::start(builder(&ledger, &keys()));
-    client.call(&first("waits")).await;
+    client.call(&first_round("waits")).await;
     client.stop();
     client.stopped().await;
     assert_eq!(ledger.lines(), ["started", "dropped"]);

@@ -1,7 +1,7 @@
 //! Tasks of live tools: the running handler moves into the task and never runs a second time.
 
 use super::*;
-use crate::support::tasks::{TASKS, about, eager, update};
+use crate::support::tasks::{TASKS_EXTENSION, about, eager, update};
 use refrain_core::Error;
 use refrain_server::TaskOptions;
 use refrain_store::{MemoryStore, SqliteStore, TaskId, TaskStore};
@@ -83,8 +83,8 @@ async fn work(_: Cx, ledger: LedgerState, signals: State<Arc<Signals>>) -> Resul
 const SOON: Duration = Duration::from_millis(20);
 
 fn tool_call(tool: &str) -> Request {
-    let capabilities = json!({"elicitation": {}, "extensions": {TASKS: {}}});
-    Request::tool(tool, json!({})).meta(CAPABILITIES, capabilities)
+    let capabilities = json!({"elicitation": {}, "extensions": {TASKS_EXTENSION: {}}});
+    Request::tool(tool, json!({})).meta(CAPABILITIES_KEY, capabilities)
 }
 
 fn task_id(reply: &Value) -> String {

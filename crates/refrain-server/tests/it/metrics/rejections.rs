@@ -1,7 +1,7 @@
 //! Metrics of rejected tokens and requests.
 
 use super::{assert_rounds, builder, call, served};
-use crate::support::{Clock, Request, VERSION, echo, echo_call, keys, login, token};
+use crate::support::{Clock, Request, VERSION_KEY, echo, echo_call, keys, login, token};
 use refrain_core::KeyRing;
 use refrain_server::{
     AuthFuture, AuthRejection, Authenticator, BearerTokens, ServerLimits, Tool, TrustedProxy,
@@ -91,7 +91,7 @@ async fn rejected_requests_are_counted_by_reason() {
     }
     assert_eq!(instance.get("/mcp").await.status, 405);
     let old = echo_call()
-        .meta(VERSION, json!("2025-11-25"))
+        .meta(VERSION_KEY, json!("2025-11-25"))
         .header("MCP-Protocol-Version", "2025-11-25");
     assert_eq!(instance.send(&alice(old)).await.status, 400);
     // A body with invalid chunked encoding.

@@ -9,9 +9,9 @@ pub(crate) use handlers::{
     poll_again, signals, whoami,
 };
 pub(crate) use refrain_testkit::net::{
-    CAPABILITIES, CLIENT_INFO, Connection, Instance, LOG_LEVEL, MetricsPort, Request, Response,
-    Scrape, StdioClient, VERSION, asked, assert_contains, issuer, legacy, result, start,
-    start_advertised, start_for, start_on, text, token, until, url_of, within,
+    CAPABILITIES_KEY, CLIENT_INFO_KEY, Connection, Instance, LOG_LEVEL_KEY, MetricsPort, Request,
+    Response, Scrape, StdioClient, VERSION_KEY, asked, assert_contains, issuer, legacy, result,
+    start, start_advertised, start_for, start_on, text, token, until, url_of, within,
 };
 
 use http::HeaderMap;

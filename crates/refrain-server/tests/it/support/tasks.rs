@@ -1,6 +1,6 @@
 //! Tasks that a test creates and runs manually, in place of a worker.
 
-pub(crate) use refrain_testkit::net::{FaultyStore, TASKS};
+pub(crate) use refrain_testkit::net::{FaultyStore, TASKS_EXTENSION};
 
 use super::{Instance, Request, result};
 use refrain_core::{Cx, FlowId, Principal, Result};

@@ -1,7 +1,7 @@
 //! The servers in `tests/servers` and the clients in `tests/clients`, which are written with other SDKs.
 
+use super::installed::{install, listening, root, run};
 use super::process::Process;
-use super::tools::{install, listening, root, run};
 use std::fs::read_dir;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
