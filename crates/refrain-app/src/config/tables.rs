@@ -1,14 +1,14 @@
 //! The tables of the configuration file. `defaults.toml` has the defaults and documents every setting.
 
 use super::value::{
-    Address, BoundedInt, Count, HeaderName, Hosts, LogFormat, Millis, NonBlank, Origin, Seconds,
+    Address, ClockSkew, Count, HeaderName, Hosts, LogFormat, Millis, NonBlank, Origin, Seconds,
     Size,
 };
 use crate::auth::AuthTable;
 use crate::store::StoreUrl;
 use crate::tls::TlsFiles;
 use crate::webhooks::WebhookTable;
-use refrain::server::{ServerBuilder, ServerCard, ServerLimits};
+use refrain::server::{ServerCard, ServerLimits};
 use refrain::task::{Limits, TaskOptions};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(crate) struct Config {
     pub(crate) log: LogFormat,
     pub(crate) token_ttl_seconds: Seconds<1>,
     pub(crate) flow_ttl_seconds: Seconds<1>,
-    pub(crate) clock_skew_seconds: BoundedInt<0, { ServerBuilder::MAX_CLOCK_SKEW.as_secs() }>,
+    pub(crate) clock_skew_seconds: ClockSkew,
     pub(crate) limits: LimitsTable,
     pub(crate) tasks: TasksTable,
     #[serde(default)]

@@ -2,6 +2,7 @@
 //! name of the setting.
 
 use clap::ValueEnum;
+use refrain::server::ServerBuilder;
 use serde::de::{Error, SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
@@ -206,6 +207,7 @@ pub(crate) struct BoundedInt<const MIN: u64, const MAX: u64>(u64);
 pub(crate) type Size<const MIN: u64> = BoundedInt<MIN, { i64::MAX as u64 }>;
 pub(crate) type Count<const MIN: u64> = BoundedInt<MIN, { u32::MAX as u64 }>;
 pub(crate) type Seconds<const MIN: u64> = BoundedInt<MIN, MAX_SECONDS>;
+pub(crate) type ClockSkew = BoundedInt<0, { ServerBuilder::MAX_CLOCK_SKEW.as_secs() }>;
 pub(crate) type Millis<const MIN: u64> = BoundedInt<MIN, { MAX_SECONDS * 1000 }>;
 
 impl<const MIN: u64, const MAX: u64> BoundedInt<MIN, MAX> {
@@ -229,6 +231,12 @@ impl<const MIN: u64> From<Count<MIN>> for u32 {
 
 impl<const MIN: u64> From<Seconds<MIN>> for Duration {
     fn from(seconds: Seconds<MIN>) -> Self {
+        Self::from_secs(seconds.0)
+    }
+}
+
+impl From<ClockSkew> for Duration {
+    fn from(seconds: ClockSkew) -> Self {
         Self::from_secs(seconds.0)
     }
 }

@@ -364,7 +364,7 @@ async fn caller_with_varying_capabilities_has_to_wait_for_processes() {
     let call = async |caller: &str, capabilities: &Value| {
         let request = Request::tool("echo", json!({"text": "hi"}));
         let request = request.header("Authorization", &format!("Bearer {}", token(caller)));
-        let request = request.meta(net::CAPABILITIES, capabilities.clone());
+        let request = request.meta(net::CAPABILITIES_KEY, capabilities.clone());
         running.instance.send(&request).await.status
     };
     let capabilities = [

@@ -8,7 +8,7 @@ use crate::support::{
 use refrain_core::{Cx, Principal, Result, ok};
 use refrain_server::{BearerTokens, Server, State, TaskOptions, Tool};
 use refrain_store::{MemoryStore, StoreFuture, StoreLayer, TaskStore};
-use refrain_testkit::net::{CAPABILITIES, TASKS};
+use refrain_testkit::net::{CAPABILITIES_KEY, TASKS_EXTENSION};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -135,9 +135,9 @@ async fn task_runs_while_another_owner_has_many_long_ones() {
 #[tokio::test]
 async fn waiting_live_tasks_of_others_do_not_delay_a_task() {
     let (instance, _signals) = instance(TaskOptions::default()).await;
-    let capabilities = json!({"elicitation": {}, "extensions": {TASKS: {}}});
+    let capabilities = json!({"elicitation": {}, "extensions": {TASKS_EXTENSION: {}}});
     let start_asking = async |bearer| {
-        let call = call("asks_live", bearer).meta(CAPABILITIES, capabilities.clone());
+        let call = call("asks_live", bearer).meta(CAPABILITIES_KEY, capabilities.clone());
         let reply = instance.send(&call).await.reply();
         let id = result(&reply)["taskId"].as_str();
         id.expect("taskId is a string").to_owned()
