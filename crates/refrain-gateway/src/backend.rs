@@ -28,6 +28,8 @@ const ROOTS_CHECK_INTERVAL: Duration = Duration::from_millis(25);
 const MAX_ROOTS_CHECKS: u32 = 60;
 /// Lines of a backend's standard error that are logged in ten seconds.
 const STDERR_LINES: u32 = 1000;
+/// The maximum size of a backend's request state, in bytes. Large ones are stored, and count towards the quota of the caller.
+const MAX_STATE: usize = 256 * 1024;
 const ROOTS_LIST: &str = "\"roots/list\"";
 /// The variables with the gateway's own secrets, which no backend process inherits.
 const SECRET_VARIABLES: [&str; 7] = [
@@ -366,6 +368,7 @@ impl Connector {
                 deadline: None,
                 silence: spec.silence_timeout,
                 rounds: u32::MAX,
+                state: MAX_STATE,
                 ..ClientLimits::default()
             })
             .on_wire(move |message| {

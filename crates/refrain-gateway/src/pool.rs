@@ -219,7 +219,7 @@ impl Pool {
         loop {
             let reached = match self.limits.try_acquire(&self.spec, Some(account)) {
                 Ok(permit) => return Some(permit),
-                Err(ConnectionLimit::Closing | ConnectionLimit::Abandoned) => return None,
+                Err(ConnectionLimit::Closing | ConnectionLimit::Replaced) => return None,
                 Err(reached) => reached,
             };
             let pools = self.limits.pools();
@@ -250,6 +250,7 @@ impl Pool {
                 is_counted && (*is_own || !own_only)
             });
             let (_, _, pool) = counted.min_by_key(|(since, ..)| *since)?;
+            self.limits.add_replaced(account);
             pool.evict(account, own_only);
         }
     }
@@ -380,7 +381,7 @@ impl Pool {
                     false => {
                         drop(state);
                         if !is_finished {
-                            connection.permit.add_abandoned();
+                            connection.permit.add_replaced();
                         }
                         self.close_connection(connection);
                     }
@@ -442,7 +443,7 @@ struct StartGuard<'a> {
 impl Drop for StartGuard<'_> {
     fn drop(&mut self) {
         if self.is_abandoned {
-            self.permit.add_abandoned();
+            self.permit.add_replaced();
         }
         if let Some(owner) = &self.owner {
             self.pool.state.lock().free(owner);

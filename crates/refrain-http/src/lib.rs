@@ -31,6 +31,7 @@ use http_body_util::Full;
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 const MAX_IDLE_PER_HOST: usize = 64;
@@ -66,6 +67,28 @@ pub enum HttpError {
     /// The connection was lost before the end of the body, or the body is malformed.
     #[error("{}", root_cause(.0))]
     Body(#[source] hyper::Error),
+}
+
+impl HttpError {
+    /// Whether there was no connection because this process or machine has no files, ports or memory left.
+    pub fn is_exhaustion(&self) -> bool {
+        // Unix: ENFILE and EMFILE, which `std::io::ErrorKind` does not distinguish from other errors.
+        const OUT_OF_FILES: [i32; 2] = [23, 24];
+        let mut cause: Option<&dyn Error> = Some(self);
+        while let Some(error) = cause {
+            if let Some(error) = error.downcast_ref::<io::Error>() {
+                let is_out_of_files = error
+                    .raw_os_error()
+                    .is_some_and(|code| cfg!(unix) && OUT_OF_FILES.contains(&code));
+                let kinds = [ErrorKind::AddrNotAvailable, ErrorKind::OutOfMemory];
+                if is_out_of_files || kinds.contains(&error.kind()) {
+                    return true;
+                }
+            }
+            cause = error.source();
+        }
+        false
+    }
 }
 
 fn root_cause(error: &dyn Error) -> String {

@@ -5,16 +5,19 @@
 //! | `settings` | [`ServerLimits`] |
 //! | `limiter` | permits, limited in total and per caller |
 //! | `live` | permits of calls in memory |
+//! | `open_files` | limits that follow from the number of files that the process may open |
 //! | `fair_queue` | a queue in which callers take turns |
 
 mod fair_queue;
 mod limiter;
 mod live;
+mod open_files;
 mod settings;
 
 pub(crate) use fair_queue::{FairQueue, QueuePermit};
 pub(crate) use limiter::{LimitKey, LimitReached, Limiter, Permit, quarter};
 pub(crate) use live::{CallPermits, LivePermit};
+pub(crate) use open_files::{PortKind, file_limit, relay_limits};
 pub use settings::ServerLimits;
 
 use live::WaitingCalls;

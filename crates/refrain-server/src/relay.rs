@@ -25,7 +25,7 @@ use crate::backoff::Backoff;
 use crate::builder::BuildError;
 use crate::dispatch::Dispatch;
 use crate::http::{LAST_EVENT_ID, SESSION_ID};
-use crate::limits::Permit;
+use crate::limits::{LimitReached, Limiter, Permit, file_limit, relay_limits};
 use crate::services::{Services, open_text, seal_text};
 use crate::timer::within;
 use bytes::Bytes;
@@ -85,6 +85,8 @@ pub(crate) struct Relay {
     client: OnceLock<HttpClient>,
     /// The maximum time without data from a receiver.
     response_timeout: Duration,
+    /// Limits the requests that are relayed at the same time.
+    limiter: Arc<Limiter>,
     /// Unreachable instances by name, and when to try them again.
     unreachable: Mutex<HashMap<String, Instant>>,
     peers: Peers,
@@ -138,6 +140,11 @@ pub(crate) struct RelayRequest<'a> {
 /// Why relaying a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
+    #[error(transparent)]
+    Limit(#[from] LimitReached),
+    /// This process or machine has no files, ports or memory left for a connection.
+    #[error("this instance could not open a connection: {0}")]
+    Exhausted(HttpError),
     #[error("could not connect: {0}")]
     Connect(HttpError),
     #[error("unreachable a moment ago")]
@@ -161,9 +168,15 @@ pub(crate) enum RelayError {
 impl RelayError {
     fn from_http(error: HttpError) -> Self {
         match error {
+            HttpError::Connect(_) if error.is_exhaustion() => Self::Exhausted(error),
             HttpError::Connect(_) => Self::Connect(error),
             _ => Self::Exchange(error),
         }
+    }
+
+    /// Whether this instance has no resources for the request. If so, it was not sent.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Self::Limit(_) | Self::Exhausted(_))
     }
 
     /// Whether the receiver is gone. If so, it did not process the request.
@@ -186,14 +199,22 @@ impl Relay {
         let limits = &services.limits;
         let response_timeout =
             limits.round_time.max(limits.keep_alive).min(MAX_TIMEOUT) + RESPONSE_MARGIN;
+        let (relays, relays_each) = relay_limits(limits, file_limit());
+        let limiter = Limiter::new("relayed requests", relays, relays_each);
         Ok(Self {
             own,
+            limiter: limiter.reserve_for_principals(limits.has_authenticator),
             client: OnceLock::new(),
             response_timeout,
             unreachable: Mutex::default(),
             peers,
             services: services.clone(),
         })
+    }
+
+    /// Whether this instance has an advertised URL. Without one it relays no requests.
+    pub(crate) fn is_advertised(&self) -> bool {
+        self.own.url.is_some()
     }
 
     pub(crate) fn is_own(&self, holder: &Holder) -> bool {
@@ -219,6 +240,7 @@ impl Relay {
         if self.is_unreachable(to) {
             return Err(RelayError::RecentlyUnreachable);
         }
+        let permit = self.limiter.acquire(request.caller.limit_key())?;
         let started = Instant::now();
         let result = self.try_send(self.client(), to, request).await;
         // A refused connection fails fast, so the instance may be tried again at once.
@@ -227,7 +249,7 @@ impl Relay {
         {
             self.mark_unreachable(to);
         }
-        result
+        result.map(|(head, body)| (head, body.with_permit(permit)))
     }
 
     async fn try_send(

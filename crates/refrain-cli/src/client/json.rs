@@ -28,7 +28,7 @@ const FOLDED: Style = Style::new().dimmed();
 pub(super) struct Fold {
     /// Deeper values are replaced by their size.
     pub(super) depth: usize,
-    /// Longer texts are truncated, and their length is added.
+    /// Longer texts and keys are truncated, and their length is added.
     pub(super) text: usize,
     /// Whether `_meta` is folded.
     pub(super) meta: bool,
@@ -88,11 +88,11 @@ pub(super) fn write(
             for (at, (key, value)) in members.iter().enumerate() {
                 out.write_str(if at == 0 { "\n" } else { ",\n" })?;
                 write!(out, "{:deeper$}", "")?;
-                let width = if key.len() > LARGE_TEXT {
+                let width = if key.len() > LARGE_TEXT && fold.text == usize::MAX {
                     write_large(key, out, KEY)?;
                     WIDTH
                 } else {
-                    let (name, width) = quoted(key, usize::MAX, KEY);
+                    let (name, width) = quoted(key, fold.text, KEY);
                     out.write_str(&name)?;
                     width
                 };
@@ -136,7 +136,7 @@ fn line(value: &Value, fold: Fold, room: usize) -> Option<(String, usize)> {
         }
         Value::Object(members) if fold.depth > 0 => {
             let part = |(key, value): (&String, &Value), room: usize| {
-                let (name, width) = may_fit(key, room).then(|| quoted(key, usize::MAX, KEY))?;
+                let (name, width) = may_fit(key, room).then(|| quoted(key, fold.text, KEY))?;
                 let rest = room.checked_sub(width + 2)?;
                 let (value, more) = line(value, fold.inside(key), rest)?;
                 Some((format!("{name}: {value}"), width + 2 + more))

@@ -14,7 +14,9 @@ use refrain_wire::{
     Annotations, ErrorCode, Icon, PROTOCOL_VERSION, PromptInfo, ResourceInfo, ResourceTemplateInfo,
     Role, SkillInfo, SkillResources, ToolInfo,
 };
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
 /// Most servers list only the revisions without sessions in the result of `server/discover`.
@@ -147,18 +149,35 @@ fn print_entries(what: &str, entries: impl Iterator<Item = String>) -> Result<()
     Ok(())
 }
 
+/// Long keys and texts of capabilities are truncated.
+const CAPABILITIES: Fold = Fold {
+    text: 200,
+    ..Fold::NOTHING
+};
+
 fn print_server(client: &refrain_client::Client, json: bool) -> Result<(), CommandError> {
     let server = client.server();
     if json {
-        return print_json(&json!({
-            "address": client.address(),
-            "serverInfo": server.raw_info(),
-            "version": server.version,
-            "supportedVersions": server.versions,
-            "capabilities": server.capabilities,
-            "instructions": server.instructions,
-            "result": server.raw,
-        }));
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Discovered<'a> {
+            address: &'a str,
+            server_info: Option<&'a RawValue>,
+            version: &'a str,
+            supported_versions: &'a [String],
+            capabilities: &'a Map<String, Value>,
+            instructions: Option<&'a str>,
+            result: &'a RawValue,
+        }
+        return print_json(&Discovered {
+            address: client.address(),
+            server_info: server.raw_info(),
+            version: &server.version,
+            supported_versions: &server.versions,
+            capabilities: &server.capabilities,
+            instructions: server.instructions.as_deref(),
+            result: &server.raw,
+        });
     }
     const LABEL: usize = 14;
     let line = |name: &str, text: &str| format!("{name:<LABEL$}{text}");
@@ -183,7 +202,7 @@ fn print_server(client: &refrain_client::Client, json: bool) -> Result<(), Comma
         lines.push(line("description", &one_line(about)));
     }
     let capabilities = Value::Object(server.capabilities.clone());
-    let capabilities = json::format(&capabilities, Fold::NOTHING, LABEL);
+    let capabilities = json::format(&capabilities, CAPABILITIES, LABEL);
     lines.push(line("capabilities", &capabilities));
     if let Some(url) = info.and_then(|info| info.website_url.as_deref()) {
         lines.push(line("website", &one_line(url)));

@@ -9,6 +9,7 @@ use refrain_app::sanitize::is_hidden;
 use refrain_wire::{CallKind, Content, ResourceContents};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::ser::{Formatter, Serializer};
 use std::fmt;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write, stdout};
 
@@ -66,34 +67,48 @@ fn print_value(value: &Value) -> Result<(), CommandError> {
     finish_line(printer.out, printer.written)
 }
 
-/// Prints a value as one line of JSON. On a terminal, control and invisible characters are written as JSON escapes.
+/// Prints a value as one line of JSON, without building its text in memory. On a terminal, control and invisible characters
+/// are written as JSON escapes.
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
-    let text = serde_json::to_string(value).map_err(|error| {
-        let message = format!("cannot write the result as JSON: {error}");
-        CommandError::new(Code::Failed, message)
-    })?;
-    let mut out = stdout().lock();
-    let text = match out.is_terminal() {
-        true => escape_hidden(&text),
-        false => text,
+    let is_terminal = stdout().is_terminal();
+    let mut out = BufWriter::new(stdout().lock());
+    let written = match is_terminal {
+        true => value.serialize(&mut Serializer::with_formatter(&mut out, EscapeHidden)),
+        false => value.serialize(&mut Serializer::new(&mut out)),
     };
-    let written = out.write_all(text.as_bytes());
-    finish_line(out, written)
+    finish_line(out, written.map_err(std::io::Error::from))
 }
 
-/// Escapes control and invisible characters. In JSON they occur only in strings.
-fn escape_hidden(json: &str) -> String {
-    let mut shown = String::with_capacity(json.len());
-    for c in json.chars() {
-        if !is_hidden(c) && c != '\u{7f}' {
-            shown.push(c);
-            continue;
+/// Writes compact JSON with escaped control and invisible characters. In JSON they occur only in strings.
+struct EscapeHidden;
+
+impl Formatter for EscapeHidden {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> std::io::Result<()> {
+        let mut written = 0;
+        for (at, c) in fragment.char_indices() {
+            if !is_hidden(c) && c != '\u{7f}' {
+                continue;
+            }
+            out.write_all(&fragment.as_bytes()[written..at])?;
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(out, "\\u{unit:04x}")?;
+            }
+            written = at + c.len_utf8();
         }
-        for unit in c.encode_utf16(&mut [0; 2]) {
-            shown.push_str(&format!("\\u{unit:04x}"));
-        }
+        out.write_all(&fragment.as_bytes()[written..])
     }
-    shown
+
+    fn write_raw_fragment<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> std::io::Result<()> {
+        self.write_string_fragment(out, fragment)
+    }
 }
 
 /// Ends the line and flushes. `written` is the outcome of writing its text.
@@ -232,10 +247,16 @@ mod tests {
     #[test]
     fn escaped_json_has_no_control_characters_and_the_same_value() {
         let value = json!({"a\u{9b}": "b\u{202e}c\u{e0001}\u{7f}ä"});
-        let text = serde_json::to_string(&value).expect("JSON");
-        let shown = escape_hidden(&text);
-        assert_eq!(shown, r#"{"a\u009b":"b\u202ec\udb40\udc01\u007fä"}"#);
-        let read: Value = serde_json::from_str(&shown).expect("JSON");
+        let raw = serde_json::value::to_raw_value(&value).expect("JSON");
+        let mut shown = Vec::new();
+        let mut serializer = Serializer::with_formatter(&mut shown, EscapeHidden);
+        (&value, raw).serialize(&mut serializer).expect("JSON");
+        let one = r#"{"a\u009b":"b\u202ec\udb40\udc01\u007fä"}"#;
+        assert_eq!(
+            String::from_utf8(shown).expect("UTF-8"),
+            format!("[{one},{one}]")
+        );
+        let read: Value = serde_json::from_str(one).expect("JSON");
         assert_eq!(read, value);
     }
 

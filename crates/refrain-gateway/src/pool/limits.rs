@@ -14,10 +14,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Calls that one caller may abandon at once, and per second, without waiting for its next new connection. After an
-/// abandoned call a process is replaced, which costs much more time than the call.
-const ABANDONED_CALLS: f64 = 16.0;
-const ABANDONED_PER_SECOND: f64 = 1.0;
+/// Connections that one caller may have replaced at once, and per second, without waiting for its next new one. A connection
+/// is replaced after an abandoned call, and if an idle one is closed for a new one. Starting a process costs much more time
+/// than a call.
+const REPLACED: f64 = 16.0;
+const REPLACED_PER_SECOND: f64 = 1.0;
 
 /// Bytes of responses from HTTP backends that are not complete: of all calls, and of the calls of one caller.
 const RESPONSE_BYTES: usize = 512 << 20;
@@ -45,8 +46,8 @@ struct ConnectionCounts {
     backends: HashMap<String, BackendCounts>,
     /// By account: see [`Principal::account`].
     callers: HashMap<Principal, usize>,
-    /// Abandoned calls by account.
-    abandoned: HashMap<Principal, AbandonedCalls>,
+    /// Replaced connections by account.
+    replaced: HashMap<Principal, ReplacedConnections>,
 }
 
 /// The connections of one backend.
@@ -58,23 +59,23 @@ struct BackendCounts {
 }
 
 /// A count that decreases with time.
-struct AbandonedCalls {
+struct ReplacedConnections {
     count: f64,
     updated: Instant,
 }
 
-impl AbandonedCalls {
+impl ReplacedConnections {
     fn current(&self) -> f64 {
-        let decay = self.updated.elapsed().as_secs_f64() * ABANDONED_PER_SECOND;
+        let decay = self.updated.elapsed().as_secs_f64() * REPLACED_PER_SECOND;
         (self.count - decay).max(0.0)
     }
 
-    /// How long the caller must wait for a new connection, if it has abandoned too many calls.
+    /// How long the caller must wait for a new connection, if too many were replaced.
     fn delay(&self) -> Option<Duration> {
-        let excess = self.current() - ABANDONED_CALLS;
+        let excess = self.current() - REPLACED;
         // At the limit, the excess is zero and the caller must still wait.
         let delay =
-            || Duration::from_secs_f64(excess / ABANDONED_PER_SECOND) + Duration::from_millis(1);
+            || Duration::from_secs_f64(excess / REPLACED_PER_SECOND) + Duration::from_millis(1);
         (excess >= 0.0).then(delay)
     }
 }
@@ -85,8 +86,8 @@ pub(crate) enum ConnectionLimit {
     Total,
     Backend,
     Caller,
-    /// The caller has abandoned too many calls.
-    Abandoned,
+    /// Too many connections of the caller were replaced.
+    Replaced,
     /// Too many processes have not exited yet.
     Closing,
 }
@@ -155,9 +156,20 @@ impl ConnectionLimits {
         budget
     }
 
-    /// How long this account must wait for a new connection after too many abandoned calls.
+    /// How long this account must wait for a new connection after too many were replaced.
     pub(super) fn start_delay(&self, account: &Principal) -> Option<Duration> {
         self.counts.lock().start_delay(account)
+    }
+
+    /// Counts a connection that is replaced for this account.
+    pub(super) fn add_replaced(&self, account: &Principal) {
+        let mut counts = self.counts.lock();
+        let replaced = &mut counts.replaced;
+        replaced.retain(|_, replaced| replaced.current() > 0.0);
+        let previous = replaced.get(account);
+        let count = 1.0 + previous.map_or(0.0, ReplacedConnections::current);
+        let updated = Instant::now();
+        replaced.insert(account.clone(), ReplacedConnections { count, updated });
     }
 
     /// Whether a caller with `own` of the used connections may have another one. It must leave as many connections to others
@@ -228,7 +240,7 @@ impl ConnectionLimits {
         }
         let delay = account.and_then(|account| counts.start_delay(account));
         if delay.is_some() {
-            return Err(ConnectionLimit::Abandoned);
+            return Err(ConnectionLimit::Replaced);
         }
         let used = counts.backends.get(backend);
         let (used, own_used) = used.map_or((0, 0), |used| {
@@ -295,27 +307,15 @@ impl ConnectionCounts {
     }
 
     fn start_delay(&self, account: &Principal) -> Option<Duration> {
-        self.abandoned.get(account)?.delay()
+        self.replaced.get(account)?.delay()
     }
 }
 
 impl ConnectionPermit {
-    /// Counts an abandoned call of the account.
-    pub(super) fn add_abandoned(&self) {
-        let Some(account) = self.account.lock().clone() else {
-            return;
-        };
-        let mut counts = self.limits.counts.lock();
-        counts.abandoned.retain(|_, calls| calls.current() > 0.0);
-        let count = counts
-            .abandoned
-            .get(&account)
-            .map_or(0.0, AbandonedCalls::current);
-        let updated = Instant::now();
-        let count = count + 1.0;
-        counts
-            .abandoned
-            .insert(account, AbandonedCalls { count, updated });
+    /// Counts this connection as replaced, because its call was abandoned.
+    pub(super) fn add_replaced(&self) {
+        let account = self.account.lock().clone();
+        account.inspect(|account| self.limits.add_replaced(account));
     }
 
     /// Counts the connection for this account from now on. Returns `false` if the account is at a limit.

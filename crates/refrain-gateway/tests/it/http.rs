@@ -323,3 +323,29 @@ async fn unfinished_responses_of_one_caller_do_not_use_all_memory() {
     }
     running.stop().await;
 }
+
+/// Large states are stored, and count towards the quota of the caller for calls of all backends.
+#[tokio::test]
+async fn large_request_state_of_a_backend_is_rejected() {
+    let backend = FakeServer::start(|request| match request.method() {
+        "tools/list" => {
+            let tool = json!({"name": "ask", "inputSchema": {"type": "object"}});
+            Respond::Result(json!({"resultType": "complete", "tools": [tool]}))
+        }
+        _ => {
+            let bytes = request["params"]["arguments"]["bytes"].as_u64();
+            let state = "s".repeat(bytes.expect("a size") as usize);
+            Respond::asks(json!({"roots": {"method": "roots/list"}}), Some(&state))
+        }
+    });
+    let backend = backend.await;
+    let config = GatewayConfig::single("large", http_backend::at(&backend));
+    let running = Running::start_with(&config, ServerBuilder::single_instance).await;
+    let client = running.client().await;
+    let pending = asked(&client, "ask", json!({"bytes": 32 << 10})).await;
+    assert_eq!(pending.unanswered().len(), 1);
+    let rejected = client.call_tool("ask", json!({"bytes": (256 << 10) + 1}));
+    let why = text_of(&rejected.await.expect("a result"));
+    assert!(why.contains("its response is too large"), "{why}");
+    running.stop().await;
+}

@@ -11,7 +11,7 @@ use refrain::client::{Bearer, CallSpec, Client, ClientLimits, Dialect};
 use refrain::server::ServerBuilder;
 use refrain_gateway::{BackendTable, GatewayConfig, GatewayTable, Sessions, Setting};
 use refrain_testkit::net::wait::success;
-use refrain_testkit::net::{Request, until};
+use refrain_testkit::net::{self, Request, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -347,6 +347,43 @@ async fn abandoned_calls_delay_the_next_processes_of_their_caller() {
     let limit = 24 + 2 * begun.elapsed().as_secs();
     assert!(starts <= limit, "{starts} of {limit}");
     assert_eq!(text(&bob, "echo", json!({"text": "hi"})).await, "hi");
+    running.stop().await;
+}
+
+/// Each set of capabilities needs its own process.
+#[tokio::test]
+async fn caller_with_varying_capabilities_has_to_wait_for_processes() {
+    let ledger = Ledger::new();
+    let backend = BackendTable {
+        connections: 4,
+        prewarm: 0,
+        queue_seconds: 0,
+        ..backend(&ledger)
+    };
+    let running = start_for_two(&GatewayConfig::single("tested", backend)).await;
+    let call = async |caller: &str, capabilities: &Value| {
+        let request = Request::tool("echo", json!({"text": "hi"}));
+        let request = request.header("Authorization", &format!("Bearer {}", token(caller)));
+        let request = request.meta(net::CAPABILITIES_KEY, capabilities.clone());
+        running.instance.send(&request).await.status
+    };
+    let capabilities = [
+        json!({}),
+        json!({"roots": {}}),
+        json!({"sampling": {}}),
+        json!({"elicitation": {}}),
+    ];
+    // 16 processes are replaced at once, and then one in each second.
+    let mut rejected = false;
+    for capabilities in capabilities.iter().cycle().take(400) {
+        if call("alice", capabilities).await == 503 {
+            rejected = true;
+            break;
+        }
+    }
+    assert!(rejected, "no call had to wait");
+    assert!(running.metric("refrain_gateway_starts_total") > 16);
+    assert_eq!(call("bob", &capabilities[0]).await, 200);
     running.stop().await;
 }
 

@@ -10,7 +10,7 @@ use super::listener::{Listener, Transport};
 use super::serve::{PortRoutes, route};
 #[cfg(feature = "tls")]
 use super::tls::HANDSHAKE_TIMEOUT;
-use crate::limits::{LimitKey, LimitReached, Limiter, Permit, ServerLimits};
+use crate::limits::{LimitKey, LimitReached, Limiter, Permit, PortKind, file_limit};
 use crate::metrics::Refusal;
 #[cfg(feature = "tls")]
 use crate::timer::within;
@@ -34,10 +34,6 @@ use tokio::time::Interval;
 /// hyper panics if the buffer is smaller.
 const MIN_BUFFER: usize = 8192;
 
-/// Maximum number of open files that are left to stores, relays, webhooks and the metrics port, whose connections use at most
-/// a quarter of them.
-const RESERVED_FILES: usize = 1024;
-
 pub(super) struct OpenConnections {
     routes: PortRoutes,
     idle_check: Interval,
@@ -57,7 +53,13 @@ struct Connection {
 impl OpenConnections {
     pub(super) fn new(routes: PortRoutes) -> Self {
         let limits = routes.server().limits();
-        let (total, each) = port_limits(limits, routes.is_endpoint(), file_limit());
+        let kind = match routes.is_endpoint() {
+            true => PortKind::Endpoint {
+                relays: routes.server().0.relay.is_advertised(),
+            },
+            false => PortKind::Metrics,
+        };
+        let (total, each) = kind.connection_limits(limits, file_limit());
         if total < limits.connections && routes.is_endpoint() {
             let (files, connections) = (file_limit(), limits.connections);
             tracing::warn!(
@@ -196,38 +198,6 @@ impl OpenConnections {
             !connection.task.is_finished()
         });
     }
-}
-
-/// The limits of the connections of a port, in total and per address, in a process with this limit of open files.
-///
-/// Connections must not use all files: if none can be accepted, the rules of a full port cannot protect small addresses. An
-/// address keeps its share of a reduced limit.
-fn port_limits(
-    limits: &ServerLimits,
-    is_endpoint: bool,
-    file_limit: Option<u64>,
-) -> (usize, usize) {
-    let files = file_limit.map_or(usize::MAX, |limit| limit.try_into().unwrap_or(usize::MAX));
-    let reserved = (files / 4).min(RESERVED_FILES);
-    let available = match is_endpoint {
-        true => files - reserved,
-        false => reserved / 4,
-    };
-    let (all, each) = (limits.connections, limits.connections_each);
-    let total = all.min(available.max(1));
-    if total == all {
-        return (all, each);
-    }
-    let each = (each as u128 * total as u128).div_ceil(all as u128);
-    (total, each.try_into().unwrap_or(usize::MAX))
-}
-
-/// The process's limit of open files. `None`: unlimited, or unknown because the system is not Linux.
-fn file_limit() -> Option<u64> {
-    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
-    let mut lines = limits.lines();
-    let soft_and_hard = lines.find_map(|line| line.strip_prefix("Max open files"))?;
-    soft_and_hard.split_whitespace().next()?.parse().ok()
 }
 
 /// The data that all requests of a connection share.

@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_core::limited_event;
 use refrain_wire::legacy;
 use refrain_wire::ratified::{write_error, write_reply};
-use refrain_wire::{Id, Reply};
+use refrain_wire::{Id, Reply, RpcError};
 
 /// The headers of a holder's response that are forwarded to the client.
 const FORWARDED_HEADERS: [HeaderName; 7] = [
@@ -100,6 +100,9 @@ impl HttpService {
                 to = RelayDestination::Peer(next_peers.remove(0));
                 continue;
             }
+            if error.is_local() {
+                return Ok(self.relay_rejected(id, &error));
+            }
             let (event, reply) = relay_failure(&to, &purpose, &error);
             metrics.live(event);
             return Ok(self.json_reply(id, &reply));
@@ -131,6 +134,9 @@ impl HttpService {
             Ok(response) => return Some(response),
             Err(error) => error,
         };
+        if error.is_local() {
+            return Some(self.relay_rejected(id, &error));
+        }
         let metrics = &self.server.0.services.metrics;
         metrics.live(LiveCallEvent::RelayFailed);
         if error.is_gone() {
@@ -188,6 +194,15 @@ impl HttpService {
         }
         self.server.0.services.metrics.live(LiveCallEvent::Relayed);
         Ok(response)
+    }
+
+    /// The 503 for a request that this instance has no resources to relay.
+    fn relay_rejected(&self, id: Option<Id<'_>>, error: &RelayError) -> Response<Body> {
+        let metrics = &self.server.0.services.metrics;
+        metrics.request_refused(Refusal::Busy);
+        limited_event!(WARN, %error, "request not relayed");
+        let reason = "this instance cannot relay this request now; try again later";
+        self.busy(id, &RpcError::internal(reason))
     }
 
     /// A reply to a call that could not be relayed, with HTTP status 200.

@@ -1,6 +1,7 @@
 //! The response of the receiver of a relayed request, with timeouts.
 
 use super::RelayError;
+use crate::limits::Permit;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -18,6 +19,7 @@ pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// The body of a response.
 pub(crate) struct RelayBody {
     body: ResponseBody,
+    permit: Option<Permit>,
     /// The maximum time without data.
     timeout: Duration,
     deadline: Pin<Box<Sleep>>,
@@ -27,9 +29,16 @@ impl RelayBody {
     pub(super) fn new(body: ResponseBody, timeout: Duration) -> Self {
         Self {
             body,
+            permit: None,
             timeout,
             deadline: Box::pin(tokio::time::sleep(timeout)),
         }
+    }
+
+    /// Holds a permit as long as the body.
+    pub(super) fn with_permit(mut self, permit: Permit) -> Self {
+        self.permit = Some(permit);
+        self
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, RelayError>>> {

@@ -3,6 +3,7 @@
 use super::Tasks;
 use super::driver::{Driver, RunningTask};
 use super::failures::too_many_attempts;
+use super::leases::TaskSlot;
 use super::sealing::TaskPart;
 use crate::backoff::Backoff;
 use crate::metrics::TaskEvent;
@@ -122,6 +123,9 @@ impl Driver {
     pub(super) async fn take_answers(&self, running: &mut RunningTask) -> Result<(), LeaseLost> {
         let (tasks, lease) = (&self.tasks, &self.held.lease);
         let answers = self.retry_store(|| tasks.store.answers(lease)).await?;
+        if !answers.is_empty() {
+            running.slot.as_mut().map(TaskSlot::take_again);
+        }
         for (key, stored) in answers {
             let owned = (&lease.task, &self.owner);
             let opened = tasks.open(owned, TaskPart::Answer(&key), stored);

@@ -82,7 +82,6 @@ impl Tasks {
                 tasks,
                 held,
                 owner: running.owner.clone(),
-                _slot: running.slot.take(),
             };
             driver.run(running).await;
         };
@@ -95,7 +94,6 @@ pub(super) struct Driver {
     pub(super) tasks: Arc<Tasks>,
     pub(super) held: Arc<HeldLease>,
     pub(super) owner: Principal,
-    _slot: Option<TaskSlot>,
     _running: RunningTaskGuard,
     /// Kept alive for `State<Server>`.
     _server: Option<Server>,
@@ -220,7 +218,10 @@ impl Driver {
                 running.timers.set_status(status);
             }
             match polled {
-                Poll::Ready(event) => Poll::Ready(DriverTurn::Event(Box::new(event))),
+                Poll::Ready(event) => {
+                    running.slot.as_mut().map(TaskSlot::take_again);
+                    Poll::Ready(DriverTurn::Event(Box::new(event)))
+                }
                 Poll::Pending => self.poll_timers(cx, running),
             }
         })
@@ -307,6 +308,7 @@ impl Driver {
             (key.clone(), tasks.seal(owned, TaskPart::Ask(key), &json))
         });
         let stays = next == Next::Keep;
+        let rests = matches!(write.then, AfterWrite::Rest { may_progress, .. } if !may_progress);
         let commit = Commit {
             journal,
             progress: write.progress,
@@ -327,6 +329,10 @@ impl Driver {
             running.attempt = 1;
         }
         running.flow.confirm_write();
+        if rests {
+            // Only a live task stays in memory while it waits.
+            running.slot.as_mut().map(TaskSlot::give_back);
+        }
         if committed.answers {
             self.take_answers(running).await?;
         }

@@ -48,10 +48,11 @@ struct Slots {
 }
 
 /// A slot for one task of the account. A new task takes it before it is created, a claimed task after the claim
-/// ([`ClaimedSlots`] reserves it). It is returned when the task leaves memory.
+/// ([`ClaimedSlots`] reserves it). It is returned when the task leaves memory, and while a live task waits.
 pub(crate) struct TaskSlot {
     leases: Arc<Leases>,
     account: Principal,
+    is_returned: bool,
 }
 
 /// Slots that are reserved for a claim, until its tasks have taken theirs.
@@ -211,6 +212,7 @@ impl Leases {
         TaskSlot {
             leases: self.clone(),
             account: account.clone(),
+            is_returned: false,
         }
     }
 
@@ -306,8 +308,19 @@ impl Slots {
     }
 }
 
-impl Drop for TaskSlot {
-    fn drop(&mut self) {
+impl TaskSlot {
+    /// Takes a returned slot again, above the limit if necessary: the handler is in memory and cannot wait.
+    pub(super) fn take_again(&mut self) {
+        if std::mem::take(&mut self.is_returned) {
+            self.leases.slots.lock().add(&self.account);
+        }
+    }
+
+    /// Returns the slot, unless it already is.
+    pub(super) fn give_back(&mut self) {
+        if std::mem::replace(&mut self.is_returned, true) {
+            return;
+        }
         let mut slots = self.leases.slots.lock();
         let before = self.leases.capacity_of(&slots);
         slots.remove(&self.account);
@@ -315,6 +328,12 @@ impl Drop for TaskSlot {
         if before.most == 0 || !before.except.is_empty() || !before.anonymous {
             self.leases.changed.notify_one();
         }
+    }
+}
+
+impl Drop for TaskSlot {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 

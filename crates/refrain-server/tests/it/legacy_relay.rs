@@ -117,6 +117,37 @@ async fn answer_with_a_forged_id_is_rejected() {
 }
 
 #[tokio::test]
+async fn caller_with_too_many_relayed_requests_gets_503() {
+    let keys = keys();
+    let with_limits = |connections| {
+        let limits = ServerLimits {
+            connections,
+            ..ServerLimits::default()
+        };
+        start_advertised(builder(&keys).limits(limits))
+    };
+    // At the second instance, one caller can have 4 relayed requests.
+    let (one, other) = (with_limits(1000).await, with_limits(16).await);
+    let session = Session::open(&one).await;
+    let mut calls = Vec::new();
+    for id in 0..4 {
+        calls.push(call_that_asks(&session.at(&other), id).await);
+    }
+    let list = request(4, "tools/list", json!({}));
+    let rejected = session.at(&other).post(&call(5, "greet", json!({}))).await;
+    let reason = "cannot relay this request now; try again later";
+    assert_contains(&rejected.error(503, -32603), &[reason]);
+    assert_eq!(rejected.header("retry-after"), Some("1"));
+    // The session goes on at its holder, and here when a relayed request has ended.
+    assert!(session.result(&list).await["tools"].is_array());
+    let (mut stream, asked) = calls.remove(0);
+    assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
+    assert_eq!(text(&stream.next().await), "Hello, Ann!");
+    assert!(stream.rest().await.is_empty());
+    drop(call_that_asks(&session.at(&other), 6).await);
+}
+
+#[tokio::test]
 async fn malformed_cancellation_is_ignored() {
     let [one, other, _] = fleet().await;
     let session = Session::open(&one).await;

@@ -8,6 +8,7 @@ use crate::support::{
 use refrain_core::{Cx, Principal, Result, ok};
 use refrain_server::{BearerTokens, Server, State, TaskOptions, Tool};
 use refrain_store::{MemoryStore, StoreFuture, StoreLayer, TaskStore};
+use refrain_testkit::net::{CAPABILITIES_KEY, TASKS_EXTENSION};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -56,6 +57,11 @@ async fn asks(cx: Cx) -> Result<String> {
     Ok(login.name)
 }
 
+async fn asks_live(cx: Cx) -> Result<String> {
+    let login: Login = cx.elicit("login", "Who are you?").await?;
+    Ok(login.name)
+}
+
 fn call(tool: &str, bearer: &str) -> Request {
     Request::tool(tool, json!({}))
         .declares_tasks()
@@ -75,6 +81,7 @@ async fn instance(options: TaskOptions) -> (Instance, Arc<Signals>) {
         .tool(Tool::new("short", short).task())
         .tool(Tool::new("hoard", hoard).task())
         .tool(Tool::new("read", read).task())
+        .tool(Tool::new("asks_live", asks_live).live().task())
         .tool(Tool::new("asks", asks));
     (start(server).await, signals)
 }
@@ -122,6 +129,40 @@ async fn task_runs_while_another_owner_has_many_long_ones() {
     let task = wait_for_end(&instance, &id, BOB).await;
     assert_eq!(task["status"], "completed", "{task}");
     assert_eq!(instance.server.running_tasks(), 32);
+}
+
+/// A live task stays in memory while it waits for an answer, but other tasks can run.
+#[tokio::test]
+async fn waiting_live_tasks_of_others_do_not_delay_a_task() {
+    let (instance, _signals) = instance(TaskOptions::default()).await;
+    let capabilities = json!({"elicitation": {}, "extensions": {TASKS_EXTENSION: {}}});
+    let start_asking = async |bearer| {
+        let call = call("asks_live", bearer).meta(CAPABILITIES_KEY, capabilities.clone());
+        let reply = instance.send(&call).await.reply();
+        let id = result(&reply)["taskId"].as_str();
+        id.expect("taskId is a string").to_owned()
+    };
+    for bearer in [ALICE, CAROL] {
+        for _ in 0..40 {
+            start_asking(bearer).await;
+        }
+    }
+    wait_for_running(&instance, 80).await;
+    let waiting = start_asking(BOB).await;
+    // Bob has a task that waits, so the places that are left to callers without a task are not for him.
+    for _ in 0..3 {
+        let id = start_task(&instance, "short", BOB).await;
+        let task = wait_for_end(&instance, &id, BOB).await;
+        assert_eq!(task["status"], "completed", "{task}");
+    }
+    let id = waiting.as_str();
+    let answers = json!({"login": {"action": "accept", "content": {"name": "Bob"}}});
+    let request = about("tasks/update", id).param("inputResponses", answers);
+    let updated = instance.send(&request.bearer(BOB)).await.reply();
+    assert_eq!(result(&updated)["resultType"], "complete");
+    wait_for_running(&instance, 80).await;
+    let task = wait_for_end(&instance, id, BOB).await;
+    assert_eq!(task["result"]["content"][0]["text"], "Bob", "{task}");
 }
 
 /// Sends 100 calls at the same moment that become tasks, and returns their ids.

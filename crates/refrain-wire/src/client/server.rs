@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use super::message::{ReadError, read};
 use crate::info::Implementation;
@@ -89,12 +91,17 @@ impl ServerInfo {
     }
 
     /// Its name and version as sent, with unknown members.
-    pub fn raw_info(&self) -> Option<Value> {
-        let mut result: Value = serde_json::from_str(self.raw.get()).ok()?;
-        let info = match result["_meta"].get(SERVER_INFO_KEY).is_some() {
-            true => &mut result["_meta"][SERVER_INFO_KEY],
-            false => result.get_mut("serverInfo")?,
-        };
-        Some(info.take())
+    pub fn raw_info(&self) -> Option<&RawValue> {
+        #[derive(Deserialize)]
+        struct InfoMembers<'a> {
+            #[serde(borrow, rename = "_meta", default)]
+            meta: BTreeMap<Cow<'a, str>, &'a RawValue>,
+            #[serde(borrow, rename = "serverInfo")]
+            server_info: Option<&'a RawValue>,
+        }
+
+        let members: InfoMembers<'_> = serde_json::from_str(self.raw.get()).ok()?;
+        let in_meta = members.meta.get(SERVER_INFO_KEY).copied();
+        in_meta.or(members.server_info)
     }
 }

@@ -297,26 +297,23 @@ impl ServerConnection {
     /// Similar names as "did you mean …?", if the server does not list the name.
     async fn suggestion(&self, asker: &Asker) -> Option<String> {
         let client = &self.client;
-        let names: Vec<String> = match asker.kind {
+        let target = &asker.target;
+        match asker.kind {
             CallKind::Tool => {
                 let tools = client.tools().await.ok()?;
-                tools.iter().map(|tool| tool.name.clone()).collect()
+                similar_name(target, tools.iter().map(|tool| tool.name.as_str()))
             }
             CallKind::Prompt => {
                 let prompts = client.prompts().await.ok()?;
-                prompts.iter().map(|prompt| prompt.name.clone()).collect()
+                similar_name(target, prompts.iter().map(|prompt| prompt.name.as_str()))
             }
             CallKind::Resource => {
                 let resources = client.resources().await.ok()?;
-                resources
-                    .iter()
-                    .map(|resource| resource.uri.clone())
-                    .collect()
+                similar_name(
+                    target,
+                    resources.iter().map(|resource| resource.uri.as_str()),
+                )
             }
-        };
-        match names.contains(&asker.target) {
-            true => None,
-            false => did_you_mean(&asker.target, names.iter().map(String::as_str)),
         }
     }
 
@@ -434,4 +431,11 @@ fn may_be_unknown_name(kind: &ErrorKind) -> bool {
     const NOT_FOUND: i64 = -32002;
     let is_not_found = matches!(kind, ErrorKind::Rpc(failure) if failure.code == NOT_FOUND);
     is_not_found || is_invalid_params(kind)
+}
+
+fn similar_name<'a>(target: &str, names: impl Iterator<Item = &'a str> + Clone) -> Option<String> {
+    match names.clone().any(|name| name == target) {
+        true => None,
+        false => did_you_mean(target, names),
+    }
 }

@@ -59,26 +59,6 @@ async fn head_over_the_limit_is_rejected_even_if_it_arrives_at_once() {
     }
 }
 
-#[test]
-fn connections_leave_open_files_to_stores_and_the_metrics_port() {
-    let limits = ServerLimits::default();
-    let port = |files| port_limits(&limits, true, files);
-    assert_eq!(port(None), (8192, 4096));
-    assert_eq!(port(Some(65_536)), (8192, 4096));
-    assert_eq!(port(Some(4096)), (3072, 1536), "half for one address");
-    assert_eq!(port(Some(300)), (225, 113));
-    assert_eq!(port(Some(0)), (1, 1));
-    let metrics = |files| port_limits(&limits, false, files).0;
-    assert_eq!(metrics(None), 256);
-    assert_eq!(metrics(Some(300)), 18);
-    let one_proxy = ServerLimits {
-        connections_each: usize::MAX,
-        ..limits.clone()
-    };
-    let (total, each) = port_limits(&one_proxy, true, Some(1024));
-    assert!(each >= total, "one address may use all connections");
-}
-
 #[tokio::test]
 async fn failed_accept_closes_an_idle_connection_before_the_next_attempt() {
     let (mut connections, listener, address) = port(ServerLimits::default()).await;
