@@ -377,7 +377,8 @@ async fn oversized_state_is_rejected() {
 
 #[tokio::test]
 async fn large_sampling_request_is_not_copied_many_times() {
-    let text = "x".repeat(15 * 1024 * 1024);
+    // Larger asks are rejected.
+    let text = "x".repeat(4_000_000);
     let message = json!({"role": "user", "content": {"type": "text", "text": text}});
     let params = json!({"messages": [message], "maxTokens": 1});
     let ask = json!({"q": {"method": "sampling/createMessage", "params": params}});
@@ -394,7 +395,7 @@ async fn large_sampling_request_is_not_copied_many_times() {
     let sampler = "cat > /dev/null; awk '/VmHWM/ {print $2}' /proc/$PPID/status";
     let output = run(["call", &server.url(), "tool", "--sampler", sampler]).await;
     let peak: u32 = output.out.trim().parse().expect("a number");
-    assert!(peak < 100 * 1024, "{peak} KiB");
+    assert!(peak < 56 * 1024, "{peak} KiB");
 }
 
 #[tokio::test]
