@@ -4,7 +4,7 @@ use crate::quota::Quota;
 use crate::store::{StoreFuture, TaskStore};
 use crate::task::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, ListTasks, NewTask,
-    StoredTask, SweepCounts, TaskId, TaskRow,
+    OpenAsks, StoredTask, SweepCounts, TaskId, TaskRow,
 };
 use refrain_core::Principal;
 use std::time::Duration;
@@ -73,6 +73,15 @@ impl<L: StoreLayer> TaskStore for L {
         owner: &'a Principal,
     ) -> StoreFuture<'a, Option<StoredTask>> {
         self.pass("get", self.store().get(id, owner))
+    }
+
+    fn open_asks<'a>(
+        &'a self,
+        id: &'a TaskId,
+        owner: &'a Principal,
+        keys: &'a [&'a str],
+    ) -> StoreFuture<'a, Option<OpenAsks>> {
+        self.pass("open_asks", self.store().open_asks(id, owner, keys))
     }
 
     fn answer<'a>(

@@ -9,6 +9,7 @@ use crate::limits::{LARGE_WORK, LimitReached};
 use crate::tasks::Tasks;
 use crate::tasks::sealing::TaskPart;
 use crate::timer::within;
+use bytes::Bytes;
 use refrain_core::{Principal, limited_event};
 use refrain_store::{StoreError, StoredStatus, StoredTask, TaskId};
 use refrain_wire::{
@@ -216,7 +217,7 @@ impl Tasks {
         caller: &Caller,
     ) -> Option<ResultBody> {
         let asks = task.asks.iter().map(|(_, ask)| ask.len());
-        let size = task.outcome.as_ref().map_or(0, Vec::len) + asks.sum::<usize>();
+        let size = task.outcome.as_ref().map_or(0, Bytes::len) + asks.sum::<usize>();
         if size <= LARGE_WORK {
             let info = self.task_info(task, &caller.principal)?;
             return Some(info.to_detailed());
@@ -270,9 +271,9 @@ impl Tasks {
         &self,
         owned: (&TaskId, &Principal),
         part: TaskPart<'_>,
-        stored: Vec<u8>,
+        stored: Bytes,
     ) -> Option<Box<RawValue>> {
-        let content = String::from_utf8(self.open(owned, part, stored)?).ok();
+        let content = String::from_utf8(self.open(owned, part, stored.into())?).ok();
         let json = content.and_then(|text| RawValue::from_string(text).ok());
         if json.is_none() {
             limited_event!(ERROR, task = ?owned.0, ?part, "stored task content is not JSON");

@@ -160,7 +160,7 @@ async fn large_task_is_read_in_turn() {
             poll_interval: Duration::from_secs(1),
             revision: 1,
             asks: Vec::new(),
-            outcome: Some(stored),
+            outcome: Some(stored.into()),
         };
         tokio::spawn(async move {
             let caller = Caller::from(Principal::anonymous());
