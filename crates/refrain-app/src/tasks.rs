@@ -307,6 +307,7 @@ fn to_json(row: &TaskRow) -> Value {
     let asks: Vec<Value> = asks
         .map(|(key, ask)| json!({"key": key, "bytes": ask.len()}))
         .collect();
+    let outcome = task.outcome.as_ref().map(|outcome| outcome.len());
     json!({
         "id": task.id.as_str(),
         "tool": task.tool,
@@ -321,7 +322,7 @@ fn to_json(row: &TaskRow) -> Value {
         "attempts": row.attempts,
         "lastError": row.last_error,
         "asks": asks,
-        "outcomeBytes": task.outcome.as_ref().map(Vec::len),
+        "outcomeBytes": outcome,
     })
 }
 

@@ -69,6 +69,9 @@ pub(crate) struct Tasks {
     pub(crate) store: Arc<dyn TaskStore>,
     /// The queue of callers in front of the store. The operations of workers do not wait in it.
     queue: Arc<FairQueue>,
+    /// The turns of subscriptions to read a task: one of each caller at a time. A caller with many subscriptions to large tasks
+    /// delays only itself.
+    state_turns: Arc<FairQueue>,
     namespace: Namespace,
     leases: Arc<Leases>,
     watch: TaskWatch,
@@ -93,6 +96,7 @@ impl Tasks {
         Arc::new(Self {
             store,
             queue: FairQueue::new(STORE_PERMITS),
+            state_turns: FairQueue::with_one_each(STORE_PERMITS),
             namespace,
             leases: Arc::new(Leases::new(
                 services.random(),

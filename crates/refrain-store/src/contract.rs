@@ -118,6 +118,8 @@ const CHECKS: &[Check<Subject>] = checks![
     commits::repeated_commit_has_no_effect,
     answers::answers_come_in_the_order_of_their_asks,
     answers::answers_may_arrive_separately,
+    answers::open_asks_are_found_by_key,
+    answers::ended_task_has_no_open_asks,
     answers::first_answer_counts,
     answers::answers_to_keys_that_are_not_open_are_ignored,
     answers::answer_wakes_a_suspended_task,

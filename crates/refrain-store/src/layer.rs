@@ -4,7 +4,7 @@ use crate::quota::Quota;
 use crate::store::{StoreFuture, TaskStore};
 use crate::task::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, ListTasks, NewTask,
-    StoredTask, SweepCounts, TaskId, TaskRow,
+    OpenAsks, StoredTask, SweepCounts, TaskId, TaskRow,
 };
 use refrain_core::Principal;
 use std::time::Duration;
@@ -78,6 +78,7 @@ impl<L: StoreLayer> TaskStore for L {
 
     pass! {
         fn get(id: &'a TaskId, owner: &'a Principal) -> Option<StoredTask> = get;
+        fn open_asks(id: &'a TaskId, owner: &'a Principal, keys: &'a [&'a str]) -> Option<OpenAsks> = open_asks;
         fn answer(id: &'a TaskId, owner: &'a Principal, answers: Vec<(String, Vec<u8>)>) -> bool = answer;
         fn cancel(id: &'a TaskId, owner: &'a Principal) -> bool = cancel;
         fn answers(lease: &'a Lease) -> Vec<(String, Vec<u8>)> = answers;

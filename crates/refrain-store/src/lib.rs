@@ -30,6 +30,7 @@ mod task;
 pub mod test_postgres;
 mod time;
 
+pub use bytes::Bytes;
 pub use layer::StoreLayer;
 pub use memory::MemoryStore;
 pub use open::{OpenStoreError, UrlError, check_url, open};
@@ -42,7 +43,7 @@ pub use sqlite::SqliteStore;
 pub use store::{Store, StoreError, StoreFuture, TaskStore};
 pub use task::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, ListTasks, NewTask,
-    Next, StoredStatus, StoredTask, SweepCounts, TaskId, TaskRow,
+    Next, OpenAsks, StoredStatus, StoredTask, SweepCounts, TaskId, TaskRow,
 };
 
 /// The capacity of a channel of hints. When it is full, hints are lost.

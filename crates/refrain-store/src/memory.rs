@@ -9,7 +9,7 @@ use crate::quota::{Quota, RECORD_BYTES};
 use crate::store::{StoreError, StoreFuture, TaskStore};
 use crate::task::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, ListTasks, NewTask,
-    Next, StoredStatus, StoredTask, SweepCounts, TaskId, TaskRow,
+    Next, OpenAsks, StoredStatus, StoredTask, SweepCounts, TaskId, TaskRow,
 };
 use entry::{MemoryTask, after};
 use outbox::Outbox;
@@ -19,7 +19,7 @@ use refrain_core::{
     FlowId, LogFuture, LogKey, MemoryReplayLog, Principal, RecordState, ReplayLog, Retention,
     Source, SystemSource,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
@@ -200,6 +200,18 @@ impl TaskStore for MemoryStore {
     ) -> StoreFuture<'a, Option<StoredTask>> {
         let (_, inner) = self.lock();
         ready_ok(inner.find_owned(id, owner).map(|entry| entry.task()))
+    }
+
+    fn open_asks<'a>(
+        &'a self,
+        id: &'a TaskId,
+        owner: &'a Principal,
+        keys: &'a [&'a str],
+    ) -> StoreFuture<'a, Option<OpenAsks>> {
+        let keys: HashSet<&str> = keys.iter().copied().collect();
+        let (_, inner) = self.lock();
+        let entry = inner.find_owned(id, owner);
+        ready_ok(entry.map(|entry| entry.open_asks(&keys)))
     }
 
     fn answer<'a>(

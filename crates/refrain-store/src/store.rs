@@ -3,7 +3,7 @@
 use crate::quota::{Quota, QuotaReached};
 use crate::task::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, ListTasks, NewTask,
-    StoredTask, SweepCounts, TaskId, TaskRow,
+    OpenAsks, StoredTask, SweepCounts, TaskId, TaskRow,
 };
 use refrain_core::{LogError, Principal};
 use std::error::Error;
@@ -98,6 +98,15 @@ pub trait TaskStore: Send + Sync + 'static {
         id: &'a TaskId,
         owner: &'a Principal,
     ) -> StoreFuture<'a, Option<StoredTask>>;
+
+    /// Reads the tool of a task, and its open asks with these keys, in order. Reads no other content of the task, so that it
+    /// is fast for a large task.
+    fn open_asks<'a>(
+        &'a self,
+        id: &'a TaskId,
+        owner: &'a Principal,
+        keys: &'a [&'a str],
+    ) -> StoreFuture<'a, Option<OpenAsks>>;
 
     /// Stores answers, by key. Answers to keys that are not open are ignored. A new answer makes a suspended task due at
     /// once. `false`: there is no such task.

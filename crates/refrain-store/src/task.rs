@@ -1,5 +1,6 @@
 //! The data types of tasks.
 
+use bytes::Bytes;
 use refrain_core::{FlowId, Principal};
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -164,9 +165,18 @@ pub struct StoredTask {
     /// Increases with every change.
     pub revision: u64,
     /// Its open asks by key, in order. Empty unless it is `InputRequired`.
-    pub asks: Vec<(String, Vec<u8>)>,
+    pub asks: Vec<(String, Bytes)>,
     /// Its result if it is completed, its error if it failed.
-    pub outcome: Option<Vec<u8>>,
+    pub outcome: Option<Bytes>,
+}
+
+/// The tool of a task, and some of its open asks.
+#[derive(Clone)]
+pub struct OpenAsks {
+    /// The tool that was called.
+    pub tool: String,
+    /// Open asks by key, in order.
+    pub asks: Vec<(String, Bytes)>,
 }
 
 /// A task, as visible to an operator.
@@ -386,6 +396,7 @@ macro_rules! impl_debug {
 impl_debug! {
     NewTask { id, tool }
     StoredTask { id, tool, status, revision }
+    OpenAsks { tool }
     ClaimedTask { lease, tool, attempt }
     Commit { progress, taken, withdrawn }
 }

@@ -15,8 +15,15 @@ use tokio::sync::oneshot;
 
 #[derive(Debug)]
 pub(crate) struct FairQueue {
-    capacity: usize,
+    capacity: Capacity,
     state: Mutex<QueueState>,
+}
+
+/// The numbers of permits, in total and per caller.
+#[derive(Clone, Copy, Debug)]
+struct Capacity {
+    total: usize,
+    each: usize,
 }
 
 #[derive(Debug, Default)]
@@ -41,11 +48,18 @@ pub(crate) struct QueuePermit {
 }
 
 impl FairQueue {
-    pub(crate) fn new(capacity: usize) -> Arc<Self> {
-        Arc::new(Self {
-            capacity,
-            state: Mutex::default(),
-        })
+    pub(crate) fn new(total: usize) -> Arc<Self> {
+        Self::with_capacity(Capacity { total, each: total })
+    }
+
+    /// A queue in which each caller has at most one permit.
+    pub(crate) fn with_one_each(total: usize) -> Arc<Self> {
+        Self::with_capacity(Capacity { total, each: 1 })
+    }
+
+    fn with_capacity(capacity: Capacity) -> Arc<Self> {
+        let state = Mutex::default();
+        Arc::new(Self { capacity, state })
     }
 
     /// Waits for a permit. The user of the queue limits the number of waiting operations.
@@ -134,14 +148,14 @@ impl FairQueue {
 }
 
 impl QueueState {
-    /// Whether the caller has fewer permits than are free.
-    fn is_free_for(&self, key: &LimitKey, capacity: usize) -> bool {
+    /// Whether the caller has fewer permits than are free, and may have another one.
+    fn is_free_for(&self, key: &LimitKey, capacity: Capacity) -> bool {
         let in_use = self.callers.get(key).map_or(0, |caller| caller.in_use);
-        in_use < capacity - self.in_use
+        in_use < capacity.each.min(capacity.total - self.in_use)
     }
 
     /// Takes a permit for the next waiting operation, if one is free for its caller.
-    fn next(&mut self, capacity: usize) -> Option<(LimitKey, oneshot::Sender<QueuePermit>)> {
+    fn next(&mut self, capacity: Capacity) -> Option<(LimitKey, oneshot::Sender<QueuePermit>)> {
         loop {
             let mut order = self.order.iter();
             let at = order.position(|key| self.is_free_for(key, capacity))?;
@@ -217,6 +231,18 @@ mod tests {
         assert_eq!((many.len(), waiting.len()), (4, 96));
         let (other, _) = enter(&queue, "b", 1);
         assert_eq!(other.len(), 1);
+    }
+
+    #[test]
+    fn caller_may_be_limited_to_one_operation() {
+        let queue = FairQueue::with_one_each(8);
+        let (mut held, mut waiting) = enter(&queue, "a", 3);
+        assert_eq!((held.len(), waiting.len()), (1, 2));
+        let (other, _) = enter(&queue, "b", 1);
+        assert_eq!(other.len(), 1);
+        held.clear();
+        assert!(poll(&mut waiting[0]).is_some());
+        assert!(poll(&mut waiting[1]).is_some(), "the first has ended");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Subscriptions to task states.
 //!
 //! Invariant: at most one notification per task is pending for a slow client. The state is read when the client is ready
-//! for it, so that it is the latest.
+//! for it, so that it is the latest. The subscriptions of a caller read one task at a time.
 //!
 //! While there are subscriptions, one watcher receives the store's hints that a task has changed. It also polls the
 //! revisions (numbers of changes) of all subscribed tasks: hints may be lost, and not every store reports changes by other
@@ -19,10 +19,12 @@ use refrain_wire::{ResultBody, RpcError};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::sync::Notify;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 /// Maximum number of tasks whose revisions are read at once.
@@ -246,40 +248,65 @@ impl TaskSubscription {
 async fn next_state(tasks: Arc<Tasks>, subscriber: Arc<Subscriber>, caller: Caller) -> ResultBody {
     loop {
         let index = subscriber.next_due().await;
-        let id = &subscriber.tasks[index];
-        let read = async {
-            let permit = tasks.queue.acquire(caller.limit_key()).await;
-            Ok((permit, tasks.task(id, &caller).await?))
-        };
-        // The permit is held until the notification is made, so that few tasks are in memory.
-        let (_permit, task) = match tasks.in_time(read).await {
-            Ok(read) => read,
-            // The revision stays unreported, so the next poll makes the task due again.
-            Err(TaskError::Store(error)) => {
-                limited_event!(WARN, %error, "failed to read subscribed task");
-                continue;
-            }
-            // The task expired, or the caller lost access.
-            Err(_) => {
-                tasks.watch.remove(&subscriber, id);
-                continue;
-            }
-        };
-        let (revision, hash) = (task.revision, hash(&task));
-        let state = ReportedState { revision, hash };
-        let previous = subscriber.state.lock().reported[index].replace(state);
-        if previous.is_some_and(|previous| previous.hash == hash) {
-            continue;
-        }
-        let is_terminal = task.status.is_terminal();
-        let body = tasks.detailed(task, &caller).await;
-        if is_terminal || body.is_none() {
-            tasks.watch.remove(&subscriber, id);
-        }
-        if let Some(body) = body {
-            return body;
+        // A separate task waits for the caller's turn. The turn would otherwise be assigned to a future that is not polled while
+        // its client does not read, and the caller's other subscriptions would wait. Dropping the set aborts the task.
+        let mut reading = JoinSet::new();
+        reading.spawn(read_state(
+            tasks.clone(),
+            subscriber.clone(),
+            caller.clone(),
+            index,
+        ));
+        let read = reading.join_next().await.and_then(Result::transpose);
+        match read.map(|read| read.map_err(JoinError::try_into_panic)) {
+            Some(Ok(body)) => return body,
+            Some(Err(Ok(panic))) => resume_unwind(panic),
+            // The runtime is shutting down, so this task ends too.
+            Some(Err(Err(_))) => std::future::pending().await,
+            None => {}
         }
     }
+}
+
+/// Reads a task when it is the caller's turn. `None` if there is nothing new to report.
+async fn read_state(
+    tasks: Arc<Tasks>,
+    subscriber: Arc<Subscriber>,
+    caller: Caller,
+    index: usize,
+) -> Option<ResultBody> {
+    let id = &subscriber.tasks[index];
+    // Held until the notification is made, so that few tasks are in memory.
+    let _turn = tasks.state_turns.acquire(caller.limit_key()).await;
+    let read = async {
+        let permit = tasks.queue.acquire(caller.limit_key()).await;
+        Ok((permit, tasks.task(id, &caller).await?))
+    };
+    let (_permit, task) = match tasks.in_time(read).await {
+        Ok(read) => read,
+        // The revision stays unreported, so the next poll makes the task due again.
+        Err(TaskError::Store(error)) => {
+            limited_event!(WARN, %error, "failed to read subscribed task");
+            return None;
+        }
+        // The task expired, or the caller lost access.
+        Err(_) => {
+            tasks.watch.remove(&subscriber, id);
+            return None;
+        }
+    };
+    let (revision, hash) = (task.revision, hash(&task));
+    let state = ReportedState { revision, hash };
+    let previous = subscriber.state.lock().reported[index].replace(state);
+    if previous.is_some_and(|previous| previous.hash == hash) {
+        return None;
+    }
+    let is_terminal = task.status.is_terminal();
+    let body = tasks.detailed(task, &caller).await;
+    if is_terminal || body.is_none() {
+        tasks.watch.remove(&subscriber, id);
+    }
+    body
 }
 
 impl Drop for TaskSubscription {
@@ -337,7 +364,7 @@ async fn find_owned(
         let mut found = Vec::new();
         for id in ids {
             let _permit = tasks.queue.acquire(caller.limit_key()).await;
-            match tasks.task(&id, &caller).await {
+            match tasks.open_asks(&id, &caller, &[]).await {
                 Ok(_) => found.push(id),
                 Err(TaskError::Store(error)) => return Err(TaskError::Store(error)),
                 Err(_) => {}

@@ -9,6 +9,7 @@ use crate::limits::{LARGE_WORK, LimitReached};
 use crate::tasks::Tasks;
 use crate::tasks::sealing::TaskPart;
 use crate::timer::within;
+use bytes::Bytes;
 use refrain_core::{Principal, limited_event};
 use refrain_store::{StoreError, StoredStatus, StoredTask, TaskId};
 use refrain_wire::{
@@ -18,6 +19,7 @@ use refrain_wire::{
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -28,6 +30,13 @@ pub(super) const STORE_UNAVAILABLE: &str = "the task store is unavailable; try a
 
 type SentAnswers = Vec<(String, Box<RawValue>)>;
 type StoredAnswers = Vec<(String, Vec<u8>)>;
+
+/// An open ask in its stored form, and the sent answer.
+struct AnsweredAsk {
+    key: String,
+    ask: Bytes,
+    answer: Box<RawValue>,
+}
 
 pub(super) enum TaskError {
     Unknown,
@@ -128,19 +137,22 @@ impl Tasks {
     ) -> Result<Reply, TaskError> {
         // Held until the reply is made, because decoding a large task takes time.
         let _permit = self.queue.acquire(caller.limit_key()).await;
-        let task = self.task(id, caller).await?;
         let owner = &caller.principal;
         let exists = match method {
             TaskMethod::Get => {
+                let task = self.task(id, caller).await?;
                 let body = self.detailed(task, caller).await;
                 return body.map(Reply::Complete).ok_or(TaskError::Unreadable);
             }
             TaskMethod::Update => {
-                let answers = self.answers(task, owner, sent)?;
+                let keys: Vec<&str> = sent.iter().map(|(key, _)| key.as_str()).collect();
+                let open = self.open_asks(id, caller, &keys).await?;
+                let answers = self.answers(id, caller, open, sent).await?;
                 // Without valid answers there is nothing to write, and the task existed a moment ago.
                 answers.is_empty() || self.store.answer(id, owner, answers).await?
             }
             TaskMethod::Cancel => {
+                self.open_asks(id, caller, &[]).await?;
                 let exists = self.store.cancel(id, owner).await?;
                 self.webhooks.task_ended();
                 exists
@@ -156,37 +168,73 @@ impl Tasks {
     pub(super) async fn task(&self, id: &TaskId, caller: &Caller) -> Result<StoredTask, TaskError> {
         let task = self.store.get(id, &caller.principal).await?;
         let task = task.ok_or(TaskError::Unknown)?;
-        let name = self.namespace.tool_of(&task.tool);
+        self.check_scopes(&task.tool, caller)?;
+        Ok(task)
+    }
+
+    /// As [`task`](Self::task), but reads only the open asks with these keys, and no other content of the task.
+    pub(super) async fn open_asks(
+        &self,
+        id: &TaskId,
+        caller: &Caller,
+        keys: &[&str],
+    ) -> Result<Vec<(String, Bytes)>, TaskError> {
+        let found = self.store.open_asks(id, &caller.principal, keys).await?;
+        let found = found.ok_or(TaskError::Unknown)?;
+        self.check_scopes(&found.tool, caller)?;
+        Ok(found.asks)
+    }
+
+    /// Checks that the caller still has the scopes of a task's tool, given by its stored name.
+    fn check_scopes(&self, tool: &str, caller: &Caller) -> Result<(), TaskError> {
+        let name = self.namespace.tool_of(tool);
         let name = name.ok_or(TaskError::Unknown)?;
         let entries = self.catalog.entries().clone();
         // A removed tool requires no scopes.
         let tool = entries.tools.get(name);
         let needed = tool.map_or(&[][..], |tool| &tool.tool.entry.scopes);
         let allowed = self.auth.allow(caller, needed);
-        allowed.map_err(TaskError::Forbidden)?;
-        Ok(task)
+        allowed.map_err(TaskError::Forbidden)
     }
 
-    /// The answers to open asks, in their stored form. One malformed answer rejects all of them.
-    fn answers(
-        &self,
-        task: StoredTask,
-        owner: &Principal,
+    /// The answers to open asks, in their stored form. Large asks and answers are checked when it is the caller's turn.
+    async fn answers(
+        self: &Arc<Self>,
+        id: &TaskId,
+        caller: &Caller,
+        open: Vec<(String, Bytes)>,
         sent: SentAnswers,
     ) -> Result<StoredAnswers, TaskError> {
-        let id = task.id;
+        let mut open: HashMap<String, Bytes> = open.into_iter().collect();
+        let answered = sent.into_iter().filter_map(|(key, answer)| {
+            let ask = open.remove(&key)?;
+            Some(AnsweredAsk { key, ask, answer })
+        });
+        let answered: Vec<AnsweredAsk> = answered.collect();
+        let sizes = answered.iter();
+        let sizes = sizes.map(|answered| answered.ask.len() + answered.answer.get().len());
+        if sizes.sum::<usize>() <= LARGE_WORK {
+            return self.check_answers((id, &caller.principal), answered);
+        }
+        let (tasks, id, owner) = (self.clone(), id.clone(), caller.principal.clone());
+        let queue = self.services.limits.large_work.clone();
+        let check = move || tasks.check_answers((&id, &owner), answered);
+        queue.run(caller.limit_key(), check).await
+    }
+
+    /// Checks answers and converts them to their stored form. One malformed answer rejects all of them.
+    fn check_answers(
+        &self,
+        owned: (&TaskId, &Principal),
+        answered: Vec<AnsweredAsk>,
+    ) -> Result<StoredAnswers, TaskError> {
         let limit = self.options.journal / 4;
-        let mut open = task.asks;
-        let mut answers = Vec::new();
-        for (key, answer) in sent {
-            let Some(at) = open.iter().position(|(open_key, _)| *open_key == key) else {
-                continue;
-            };
-            let (_, ask) = open.swap_remove(at);
-            let ask = self.open_json((&id, owner), TaskPart::Ask(&key), ask);
+        let mut answers = Vec::with_capacity(answered.len());
+        for AnsweredAsk { key, ask, answer } in answered {
+            let ask = self.open_json(owned, TaskPart::Ask(&key), ask);
             let ask = ask.ok_or(TaskError::Unreadable)?;
             let kind = AskKind::of_request(ask.get()).ok_or_else(|| {
-                limited_event!(ERROR, task = ?id, key, "stored ask has an unknown kind");
+                limited_event!(ERROR, task = ?owned.0, key, "stored ask has an unknown kind");
                 TaskError::Unreadable
             })?;
             check_answer_shape(kind, &answer).map_err(|reason| {
@@ -198,11 +246,7 @@ impl Tasks {
                     "inputResponses[{key:?}] has {size} bytes, but the limit is {limit}"
                 )));
             }
-            let answer = self.seal(
-                (&id, owner),
-                TaskPart::Answer(&key),
-                answer.get().as_bytes(),
-            );
+            let answer = self.seal(owned, TaskPart::Answer(&key), answer.get().as_bytes());
             answers.push((key, answer));
         }
         Ok(answers)
@@ -216,7 +260,7 @@ impl Tasks {
         caller: &Caller,
     ) -> Option<ResultBody> {
         let asks = task.asks.iter().map(|(_, ask)| ask.len());
-        let size = task.outcome.as_ref().map_or(0, Vec::len) + asks.sum::<usize>();
+        let size = task.outcome.as_ref().map_or(0, Bytes::len) + asks.sum::<usize>();
         if size <= LARGE_WORK {
             let info = self.task_info(task, &caller.principal)?;
             return Some(info.to_detailed());
@@ -270,9 +314,9 @@ impl Tasks {
         &self,
         owned: (&TaskId, &Principal),
         part: TaskPart<'_>,
-        stored: Vec<u8>,
+        stored: Bytes,
     ) -> Option<Box<RawValue>> {
-        let content = String::from_utf8(self.open(owned, part, stored)?).ok();
+        let content = String::from_utf8(self.open(owned, part, stored.into())?).ok();
         let json = content.and_then(|text| RawValue::from_string(text).ok());
         if json.is_none() {
             limited_event!(ERROR, task = ?owned.0, ?part, "stored task content is not JSON");

@@ -4,8 +4,8 @@ use crate::auth::Caller;
 use crate::limits::{LimitKey, QueuePermit};
 use crate::server::Server;
 use crate::{TaskOptions, Tool};
-use refrain_core::{Cx, Principal, ok};
-use refrain_store::{MemoryStore, StoredStatus, StoredTask, TaskId};
+use refrain_core::{Cx, FlowId, Principal, ok};
+use refrain_store::{Commit, Creation, MemoryStore, NewTask, StoredStatus, StoredTask, TaskId};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -160,7 +160,7 @@ async fn large_task_is_read_in_turn() {
             poll_interval: Duration::from_secs(1),
             revision: 1,
             asks: Vec::new(),
-            outcome: Some(stored),
+            outcome: Some(stored.into()),
         };
         tokio::spawn(async move {
             let caller = Caller::from(Principal::anonymous());
@@ -175,4 +175,73 @@ async fn large_task_is_read_in_turn() {
     assert!(!large.is_finished());
     drop(turns);
     assert!(large.await.expect("it does not panic") > SIZE);
+}
+
+/// Creates a task with an ask of this size, with the key `large`.
+async fn ask(server: &Server, size: usize) -> TaskId {
+    let tasks = server.0.tasks.clone().expect("a store");
+    let id = TaskId::new([size as u8; 24]);
+    let new = NewTask {
+        id: id.clone(),
+        flow: FlowId::from_bytes([size as u8; 16]),
+        owner: Principal::anonymous(),
+        account: Principal::anonymous(),
+        tool: "work".into(),
+        call: Vec::new(),
+        journal: Vec::new(),
+        status_message: None,
+        ttl: Duration::from_secs(60),
+        poll_interval: Duration::from_secs(1),
+        claimed: Some(("the test".into(), Duration::from_secs(60))),
+        webhooks: Vec::new(),
+    };
+    let created = tasks.store.create(new).await.expect("a task");
+    let Creation::New(_, Some(lease)) = created else {
+        panic!("expected a new task with a lease, not {created:?}");
+    };
+    let ask = json!({"method": "roots/list", "params": {"_meta": {"a": "x".repeat(size)}}});
+    let mut stored = vec![0];
+    stored.extend_from_slice(ask.to_string().as_bytes());
+    let publish = Commit {
+        publish: vec![("large".to_owned(), stored)],
+        ..Commit::default()
+    };
+    let committed = tasks.store.commit(&lease, publish).await;
+    committed.expect("the lease is held");
+    id
+}
+
+#[tokio::test]
+async fn large_ask_is_opened_in_turn() {
+    let (server, _) = server(0);
+    let update = |id: TaskId, key: &str| {
+        let params = json!({"taskId": id.as_str(), "inputResponses": {key: {"roots": [7]}}, "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+        }});
+        let update = json!({"jsonrpc": "2.0", "id": 1, "method": "tasks/update", "params": params});
+        let server = server.clone();
+        tokio::spawn(async move {
+            let update = update.to_string();
+            let mut response = server
+                .handle(update.as_bytes(), Principal::anonymous())
+                .await;
+            let reply = response.next().await.expect("a reply");
+            serde_json::from_slice::<Value>(&reply).expect("replies are JSON")
+        })
+    };
+    let (small, large) = (ask(&server, 1000).await, ask(&server, SIZE).await);
+    let turns = take_all_turns(&server).await;
+    let reply = update(small, "large").await.expect("it does not panic");
+    assert_eq!(reply["error"]["code"], -32602, "{reply}");
+    let reply = update(large.clone(), "never").await;
+    let reply = reply.expect("it does not panic");
+    assert_eq!(reply["result"]["resultType"], "complete", "{reply}");
+    let malformed = update(large, "large");
+    run_tasks().await;
+    assert!(!malformed.is_finished());
+    drop(turns);
+    let reply = malformed.await.expect("it does not panic");
+    assert_eq!(reply["error"]["code"], -32602, "{reply}");
 }

@@ -1,8 +1,8 @@
 //! Task requests: get, update and cancel.
 
 use crate::support::tasks::{
-    FaultyStore, TASKS_EXTENSION, about, create, create_anonymous, declared, eager, form, get,
-    stored, update, work,
+    FaultyStore, ReadingStore, TASKS_EXTENSION, about, create, create_anonymous, declared, eager,
+    form, get, stored, update, work,
 };
 use crate::support::watch::watch;
 use crate::support::{
@@ -540,4 +540,29 @@ async fn task_requests_are_counted_by_method() {
         let count = format!("refrain_other_requests_total{{method=\"{method}\"}}");
         assert_eq!(scrape.get(&count), 1.0);
     }
+}
+
+#[tokio::test]
+async fn only_get_reads_the_whole_task() {
+    let store = MemoryStore::new();
+    let reading = ReadingStore::new(&store, 1);
+    let tasks = Server::builder("tasks", "1").tasks(reading.clone(), eager());
+    let instance = start(tasks).await;
+    let work = create_anonymous(&store).await;
+    work.ask(&[("name", form()), ("other", form())]).await;
+    let answer = json!({"action": "decline"});
+    for key in ["never", "name"] {
+        let update = update(work.id(), json!({key: answer}));
+        assert_acknowledged(&instance.send(&update).await);
+    }
+    let malformed = update(work.id(), json!({"other": {"action": 7}}));
+    instance.send(&malformed).await.error(200, -32602);
+    assert_eq!(work.plain_answers().await, [("name".to_owned(), answer)]);
+    for _ in 0..2 {
+        let cancel = about("tasks/cancel", work.id());
+        assert_acknowledged(&instance.send(&cancel).await);
+    }
+    assert_eq!(reading.reads(), 0);
+    assert_eq!(get(&instance, work.id()).await["status"], "cancelled");
+    assert_eq!(reading.reads(), 1);
 }

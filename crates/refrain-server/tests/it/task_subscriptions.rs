@@ -1,8 +1,8 @@
 //! Subscriptions to task states.
 
 use crate::support::tasks::{
-    FaultyStore, LONG, TASKS_EXTENSION, Work, about, create, create_anonymous, declared, eager,
-    form, stored, update, work,
+    FaultyStore, LONG, ReadingStore, TASKS_EXTENSION, Work, about, create, create_anonymous,
+    declared, eager, form, stored, update, work,
 };
 use crate::support::{
     CAPABILITIES_KEY, Clock, Connection, Instance, LOG_LEVEL_KEY, Request, Signals,
@@ -17,6 +17,7 @@ use refrain_store::{Claim, Commit, MemoryStore, Next, StoreError, TaskStore};
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
@@ -544,4 +545,61 @@ async fn one_watcher_serves_all_subscribers_and_ends_with_the_last() {
         Arc::strong_count(&faulty) <= 1
     })
     .await;
+}
+
+#[tokio::test]
+async fn subscriptions_of_a_caller_read_one_task_at_a_time() {
+    let store = MemoryStore::new();
+    let reading = ReadingStore::new(&store, 0);
+    let server = build(reading.clone());
+    let mut streams = Vec::new();
+    for owner in ["alice", "bob"] {
+        let owner = Principal::new(owner);
+        let work = create(Arc::new(store.clone()), owner.clone()).await;
+        let result = json!({"content": [], "isError": false});
+        work.complete(&result).await;
+        for _ in 0..5 {
+            let request = listen(&[work.id()]);
+            let mut stream = stream(&server, &request, owner.clone()).await;
+            let acknowledged = next_message(&mut stream).await;
+            let tasks = &acknowledged["params"]["notifications"]["taskIds"];
+            assert_eq!(tasks, &json!([work.id()]));
+            streams.push(stream);
+        }
+    }
+    assert_eq!(reading.reads(), 0, "a subscription needs no results");
+    let states = streams.into_iter().map(|mut stream| {
+        tokio::spawn(async move { task_state(&next_message(&mut stream).await) })
+    });
+    let states: Vec<_> = states.collect();
+    until("the first reads", || reading.reads() >= 2).await;
+    for done in 0..8 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(reading.reads() <= 2 + done, "one for each caller");
+        reading.allow(1);
+        until("the next read", || reading.reads() >= 3 + done.min(7)).await;
+    }
+    reading.allow(2);
+    for state in states {
+        assert_eq!(state.await.expect("no panic")["status"], "completed");
+    }
+    assert_eq!(reading.reads(), 10);
+}
+
+#[tokio::test]
+async fn client_that_does_not_read_does_not_hold_up_its_other_subscriptions() {
+    let store = MemoryStore::new();
+    let server = build(Arc::new(store.clone()));
+    let work = create_anonymous(&store).await;
+    let request = listen(&[work.id()]);
+    let mut idle = stream(&server, &request, Principal::anonymous()).await;
+    next_message(&mut idle).await;
+    // It starts to read the task, and is not polled again.
+    let first = std::future::poll_fn(|cx| Poll::Ready(idle.poll_next(cx).is_ready())).await;
+    let mut other = stream(&server, &request, Principal::anonymous()).await;
+    next_message(&mut other).await;
+    task_state(&next_message(&mut other).await);
+    if !first {
+        task_state(&next_message(&mut idle).await);
+    }
 }

@@ -1,7 +1,7 @@
 //! Administration: list, find, requeue, sweep.
 
 use super::support::{
-    HOUR, Subject, alice, asks, bob, id, new, pairs, publish, sleep_millis, until,
+    HOUR, Subject, alice, asks, bob, id, new, open, pairs, publish, sleep_millis, until,
 };
 use crate::{Lease, ListTasks, Next, StoredStatus, SweepCounts, TaskId};
 use refrain_core::Principal;
@@ -62,7 +62,7 @@ pub(super) async fn list_can_be_filtered(store: Subject) {
         tasks
     };
     let mut all = [
-        (asking.task, pairs(&both)),
+        (asking.task, open(&both)),
         (other, Vec::new()),
         (done.task, Vec::new()),
     ];
@@ -98,7 +98,7 @@ pub(super) async fn requeued_task_is_due_at_once(store: Subject) {
     store.commit(&claimed.lease, ask).await;
     let row = store.requeue(&lease.task).await;
     assert_eq!(row.task.status, StoredStatus::InputRequired);
-    assert_eq!(row.task.asks, pairs(&[("a", "?")]));
+    assert_eq!(row.task.asks, open(&[("a", "?")]));
     store.claim().await;
 }
 
@@ -119,7 +119,7 @@ pub(super) async fn failed_task_can_be_requeued(store: Subject) {
     let failed = store.get(&lease.task).await;
     let row = store.requeue(&lease.task).await;
     assert_eq!(row.task.status, StoredStatus::InputRequired, "as before");
-    assert_eq!(row.task.asks, pairs(&[("b", "?")]));
+    assert_eq!(row.task.asks, open(&[("b", "?")]));
     assert_eq!(row.task.outcome, None);
     assert_eq!(row.attempts, 0);
     // Its time to live starts again.
@@ -222,5 +222,5 @@ pub(super) async fn swept_task_may_be_created_again(store: Subject) {
     let lease = create().await;
     store.commit(&lease, publish(&[("a", "new?")])).await;
     let task = store.get(&lease.task).await;
-    assert_eq!(task.asks, pairs(&[("a", "new?")]));
+    assert_eq!(task.asks, open(&[("a", "new?")]));
 }

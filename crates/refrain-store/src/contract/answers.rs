@@ -1,7 +1,8 @@
 //! Answers, none of which may be lost.
 
-use super::support::{HOUR, Subject, asks, keep, new, next, pairs, publish};
+use super::support::{HOUR, Subject, asks, keep, new, next, open, pairs, publish};
 use crate::{Next, StoredStatus};
+use std::time::Duration;
 
 pub(super) async fn answers_come_in_the_order_of_their_asks(store: Subject) {
     let lease = store.asking(&["c", "a"]).await;
@@ -20,11 +21,51 @@ pub(super) async fn answers_may_arrive_separately(store: Subject) {
     store.commit(&lease, both).await;
     store.answer(&lease, &[("b", "2")]).await;
     let task = store.get(&lease.task).await;
-    assert_eq!(task.asks, pairs(&[("a", "A?")]));
+    assert_eq!(task.asks, open(&[("a", "A?")]));
     assert_eq!(store.answers(&lease).await, pairs(&[("b", "2")]));
     store.answer(&lease, &[("a", "1")]).await;
     let both = pairs(&[("a", "1"), ("b", "2")]);
     assert_eq!(store.answers(&lease).await, both);
+}
+
+pub(super) async fn open_asks_are_found_by_key(store: Subject) {
+    let lease = store.lease().await;
+    let task = &lease.task;
+    assert_eq!(store.open_asks(task, &["a"]).await, []);
+    let some = publish(&[("c", "C?"), ("a", "A?"), ("b", "B?"), ("d", "D?")]);
+    store.commit(&lease, some).await;
+    assert_eq!(store.open_asks(task, &[]).await, []);
+    let found = store.open_asks(task, &["b", "never", "C", "c", "b"]).await;
+    assert_eq!(found, open(&[("c", "C?"), ("b", "B?")]));
+    store.answer(&lease, &[("a", "1"), ("b", "2")]).await;
+    store
+        .commit(&lease, keep().taken(&["a"]).withdrawn(&["c"]))
+        .await;
+    let found = store.open_asks(task, &["a", "b", "c", "d"]).await;
+    assert_eq!(found, open(&[("d", "D?")]));
+    // An expired task exists until it is deleted.
+    let expired = store
+        .create_claimed(new().ttl(Duration::ZERO), "creator", HOUR)
+        .await;
+    store.commit(&expired, asks(&["k"])).await;
+    let found = store.open_asks(&expired.task, &["k"]).await;
+    assert_eq!(found, open(&[("k", "?")]));
+}
+
+pub(super) async fn ended_task_has_no_open_asks(store: Subject) {
+    let ends = [
+        Some(Next::Complete(b"done".to_vec())),
+        Some(Next::Fail(b"no".to_vec())),
+        None,
+    ];
+    for end in ends {
+        let lease = store.asking(&["k"]).await;
+        match end {
+            Some(end) => store.then(&lease, end).await,
+            None => store.cancel(&lease.task).await,
+        }
+        assert_eq!(store.open_asks(&lease.task, &["k"]).await, []);
+    }
 }
 
 pub(super) async fn first_answer_counts(store: Subject) {

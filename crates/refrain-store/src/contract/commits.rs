@@ -1,6 +1,6 @@
 //! Commits of a worker.
 
-use super::support::{HOUR, Subject, asks, assert_is_lost, keep, new, next, pairs, publish};
+use super::support::{HOUR, Subject, asks, assert_is_lost, keep, new, next, open, pairs, publish};
 use crate::{Commit, Lease, Next, StoredStatus, StoredTask};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) async fn commit_writes_all_its_parts(store: Subject) {
     let task = store.get(&lease.task).await;
     assert_eq!(task.status, StoredStatus::InputRequired);
     assert_eq!(task.status_message.as_deref(), Some("waiting"));
-    assert_eq!(task.asks, pairs(&[("c", "C?")]));
+    assert_eq!(task.asks, open(&[("c", "C?")]));
     let claimed = store.claim().await;
     assert_eq!(claimed.journal, b"further");
     assert_eq!(claimed.answers, Vec::new());
@@ -35,7 +35,7 @@ pub(super) async fn lost_commit_writes_nothing(store: Subject) {
     assert_is_lost(&store.0.commit(&lease, all).await);
     let after = store.get(&lease.task).await;
     assert_eq!(after.revision, before.revision);
-    assert_eq!(after.asks, pairs(&[("b", "?")]));
+    assert_eq!(after.asks, open(&[("b", "?")]));
     assert_eq!(after.status_message, None);
     let claimed = store.claim().await;
     assert_eq!(claimed.journal, b"journal");
@@ -44,7 +44,7 @@ pub(super) async fn lost_commit_writes_nothing(store: Subject) {
     let publish = publish(&[("c", "C?")]);
     store.commit(&claimed.lease, publish).await;
     let task = store.get(&lease.task).await;
-    assert_eq!(task.asks, pairs(&[("b", "?"), ("c", "C?")]));
+    assert_eq!(task.asks, open(&[("b", "?"), ("c", "C?")]));
 }
 
 pub(super) async fn lost_commit_does_not_affect_concurrent_ones(store: Subject) {
@@ -102,13 +102,13 @@ pub(super) async fn used_key_is_not_published_again(store: Subject) {
     store.commit(&lease, close).await;
     assert!(store.commit(&lease, with_text("2")).await.answers);
     let task = store.get(&lease.task).await;
-    assert_eq!(task.asks, pairs(&[("open", "1")]));
+    assert_eq!(task.asks, open(&[("open", "1")]));
     assert_eq!(store.answers(&lease).await, pairs(&[("answered", "A")]));
     // One key twice in one commit is one ask.
     let twice = publish(&[("two", "1"), ("two", "2")]);
     store.commit(&lease, twice).await;
     let task = store.get(&lease.task).await;
-    assert_eq!(task.asks, pairs(&[("open", "1"), ("two", "1")]));
+    assert_eq!(task.asks, open(&[("open", "1"), ("two", "1")]));
     store.answer(&lease, &[("open", "O"), ("two", "T")]).await;
     let task = store.get(&lease.task).await;
     assert_eq!(task.status, StoredStatus::Working);
@@ -317,7 +317,7 @@ pub(super) async fn repeated_commit_has_no_effect(store: Subject) {
     for _ in 0..2 {
         assert!(!store.commit(&lease, step.clone()).await.answers);
         let task = store.get(&lease.task).await;
-        assert_eq!(task.asks, pairs(&[("b", "?")]));
+        assert_eq!(task.asks, open(&[("b", "?")]));
         store.assert_none_due().await;
     }
     store.answer(&lease, &[("b", "2")]).await;

@@ -9,7 +9,13 @@ use std::time::{Duration, SystemTime};
 async fn assert_hidden(store: &Subject, id: &TaskId, from: &Principal) {
     let got = store.0.get(id, from).await.expect("no error");
     assert!(got.is_none(), "{from:?} sees the task of another owner");
+    for keys in [&[][..], &["k"]] {
+        let got = store.0.open_asks(id, from, keys).await.expect("no error");
+        assert!(got.is_none(), "{from:?} sees asks of another owner");
+    }
     let answers = pairs(&[("k", "stolen")]);
+    let none = store.0.answer(id, from, Vec::new()).await;
+    assert!(!none.expect("no error"));
     assert!(!store.0.answer(id, from, answers).await.expect("no error"));
     assert!(!store.0.cancel(id, from).await.expect("no error"));
 }
@@ -31,6 +37,8 @@ pub(super) async fn anonymous_callers_are_one_owner(store: Subject) {
     let anonymous = Principal::anonymous();
     let task = store.create(new().owner(&anonymous)).await;
     let got = store.0.get(&task.id, &anonymous).await;
+    assert!(got.expect("no error").is_some());
+    let got = store.0.open_asks(&task.id, &anonymous, &[]).await;
     assert!(got.expect("no error").is_some());
     for other in ["alice", "", "anonymous"] {
         assert_hidden(&store, &task.id, &Principal::new(other)).await;

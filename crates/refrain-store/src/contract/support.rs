@@ -4,6 +4,7 @@ use crate::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, LogKey, NewTask,
     Next, RecordState, Retention, Store, StoreError, StoredTask, SweepCounts, TaskId, TaskRow,
 };
+use bytes::Bytes;
 use refrain_core::{FlowId, Principal, Source, SystemSource};
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -40,6 +41,12 @@ pub(super) fn flow() -> FlowId {
 pub(super) fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
     let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), value.as_bytes().to_vec());
     pairs.iter().map(pair).collect()
+}
+
+/// Open asks with this content.
+pub(super) fn open(asks: &[(&str, &str)]) -> Vec<(String, Bytes)> {
+    let shared = pairs(asks).into_iter();
+    shared.map(|(key, ask)| (key, ask.into())).collect()
 }
 
 pub(super) fn keys(keys: &[&str]) -> Vec<String> {
@@ -228,6 +235,14 @@ impl Subject {
     pub(super) async fn get(&self, id: &TaskId) -> StoredTask {
         let task = self.0.get(id, &alice()).await.expect("no error");
         task.expect("the task exists")
+    }
+
+    /// The open asks of a task of Alice with these keys.
+    pub(super) async fn open_asks(&self, id: &TaskId, keys: &[&str]) -> Vec<(String, Bytes)> {
+        let found = self.0.open_asks(id, &alice(), keys).await;
+        let found = found.expect("no error").expect("the task exists");
+        assert_eq!(found.tool, "tool");
+        found.asks
     }
 
     pub(super) async fn find(&self, id: &TaskId) -> TaskRow {

@@ -1,6 +1,6 @@
 //! Extreme values: large, odd, long.
 
-use super::support::{Subject, alice, asks, keep, new, pairs, until};
+use super::support::{Subject, alice, asks, keep, new, open, pairs, until};
 use crate::{Commit, NewTask, Next};
 use refrain_core::Principal;
 use std::time::Duration;
@@ -26,6 +26,7 @@ pub(super) async fn bytes_are_kept(store: Subject) {
         store.commit(&claimed.lease, ask.suspend()).await;
         let id = &claimed.lease.task;
         assert_eq!(store.get(id).await.asks[0].1, bytes);
+        assert_eq!(store.open_asks(id, &["k"]).await[0].1, bytes);
         let answered = store.0.answer(id, &alice(), pair).await;
         assert!(answered.expect("no error"));
         let claimed = store.claim().await;
@@ -34,7 +35,7 @@ pub(super) async fn bytes_are_kept(store: Subject) {
         store
             .then(&claimed.lease, Next::Complete(bytes.clone()))
             .await;
-        assert_eq!(store.get(id).await.outcome, Some(bytes));
+        assert_eq!(store.get(id).await.outcome, Some(bytes.into()));
     }
 }
 
@@ -73,6 +74,10 @@ pub(super) async fn text_is_kept(store: Subject) {
         assert_eq!(row.task.asks[0].0, text);
         let task = store.0.get(id, &owner).await.expect("no error");
         assert_eq!(task.expect("the task").asks[0].0, text);
+        let found = store.0.open_asks(id, &owner, &[text]).await;
+        let found = found.expect("no error").expect("the task");
+        assert_eq!(found.tool, text);
+        assert_eq!(found.asks, open(&[(text, "?")]));
         let answers = pairs(&[(text, "1")]);
         assert!(store.0.answer(id, &owner, answers).await.expect("no error"));
         let retry = Next::Retry(Duration::ZERO, text.to_owned());
@@ -89,8 +94,11 @@ pub(super) async fn text_is_kept(store: Subject) {
 pub(super) async fn similar_keys_are_different_asks(store: Subject) {
     let lease = store.asking(&["\0", "\u{1a}0", "\\0"]).await;
     store.answer(&lease, &[("\u{1a}0", "1")]).await;
-    let left = pairs(&[("\0", "?"), ("\\0", "?")]);
+    let left = open(&[("\0", "?"), ("\\0", "?")]);
     assert_eq!(store.get(&lease.task).await.asks, left);
+    let all = ["\\0", "\u{1a}0", "\0"];
+    assert_eq!(store.open_asks(&lease.task, &all).await, left);
+    assert_eq!(store.open_asks(&lease.task, &all[1..]).await, left[..1]);
 }
 
 pub(super) async fn long_time_does_not_overflow(store: Subject) {

@@ -2,10 +2,13 @@
 
 use super::queue::QueueKey;
 use crate::task::{
-    ClaimedTask, Commit, CommitResult, Lease, NewTask, Next, StoredStatus, StoredTask, TaskRow,
+    ClaimedTask, Commit, CommitResult, Lease, NewTask, Next, OpenAsks, StoredStatus, StoredTask,
+    TaskRow,
 };
 use crate::time::{duration, micros};
+use bytes::Bytes;
 use refrain_core::{FlowId, Principal};
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 pub(super) struct MemoryTask {
@@ -30,7 +33,8 @@ pub(super) struct MemoryTask {
 
 struct MemoryAsk {
     key: String,
-    ask: Vec<u8>,
+    /// Shared with readers, since copying a large ask under the store's lock would delay all callers.
+    ask: Bytes,
     state: AskState,
 }
 
@@ -40,6 +44,13 @@ enum AskState {
     Answered(Vec<u8>),
     /// Its answer is in the journal, or it was withdrawn.
     Closed,
+}
+
+impl MemoryAsk {
+    /// Its key and its content.
+    fn to_pair(&self) -> (String, Bytes) {
+        (self.key.clone(), self.ask.clone())
+    }
 }
 
 /// The bytes that count towards a quota: the next multiple of 1 KiB above the size of the content.
@@ -111,11 +122,24 @@ impl MemoryTask {
 
     pub(super) fn row(&self) -> TaskRow {
         let mut row = self.row.clone();
-        if !row.task.status.is_terminal() {
-            let open = self.asks.iter().filter(|ask| ask.state == AskState::Open);
-            row.task.asks = open.map(|ask| (ask.key.clone(), ask.ask.clone())).collect();
-        }
+        row.task.asks = self.open().map(MemoryAsk::to_pair).collect();
         row
+    }
+
+    /// The open asks with these keys.
+    pub(super) fn open_asks(&self, keys: &HashSet<&str>) -> OpenAsks {
+        let asks = self.open().filter(|ask| keys.contains(ask.key.as_str()));
+        OpenAsks {
+            tool: self.row.task.tool.clone(),
+            asks: asks.map(MemoryAsk::to_pair).collect(),
+        }
+    }
+
+    /// The open asks. An ended task has none.
+    fn open(&self) -> impl Iterator<Item = &MemoryAsk> {
+        let has_ended = self.row.task.status.is_terminal();
+        let is_open = move |ask: &&MemoryAsk| !has_ended && ask.state == AskState::Open;
+        self.asks.iter().filter(is_open)
     }
 
     pub(super) fn expires(&self) -> SystemTime {
@@ -128,7 +152,7 @@ impl MemoryTask {
             AskState::Answered(answer) => ask.ask.len() + answer.len(),
             AskState::Open | AskState::Closed => ask.ask.len(),
         });
-        let outcome = self.row.task.outcome.as_ref().map_or(0, Vec::len);
+        let outcome = self.row.task.outcome.as_ref().map_or(0, Bytes::len);
         charged(self.call.len() + self.journal.len() + outcome + asks.sum::<usize>())
     }
 
@@ -283,6 +307,7 @@ impl MemoryTask {
         for (key, ask) in commit.publish {
             if self.ask_mut(&key).is_none() {
                 let state = AskState::Open;
+                let ask = ask.into();
                 self.asks.push(MemoryAsk { key, ask, state });
             }
         }
@@ -320,11 +345,11 @@ impl MemoryTask {
             }
             Next::Complete(outcome) => {
                 self.drop_inputs();
-                self.row.task.outcome = Some(outcome);
+                self.row.task.outcome = Some(outcome.into());
                 return self.end(StoredStatus::Completed, now);
             }
             Next::Fail(outcome) => {
-                self.row.task.outcome = Some(outcome);
+                self.row.task.outcome = Some(outcome.into());
                 return self.end(StoredStatus::Failed, now);
             }
         };

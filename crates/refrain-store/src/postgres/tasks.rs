@@ -17,7 +17,7 @@ use super::text::{encode, encode_indexed};
 use super::{PgStore, Result};
 use crate::sql::{
     ClaimRecord, all_bytes, answers_of, bytes_of, claim_columns, column, commit_allowed,
-    commit_growth, insert_task, lease, next_turn, own_bytes, revisions, set_answered,
+    commit_growth, insert_task, lease, next_turn, open_asks, own_bytes, revisions, set_answered,
     set_cancelled, set_committed, set_promoted, set_requeued, total_of_task, within_quota,
 };
 use crate::task::{Claim, Commit, Lease, NewTask, SweepCounts, TaskId};
@@ -187,6 +187,7 @@ const COMMIT_WITH_ASKS: &str = concat!(
     RETURNING t.revision, t.unread"
 );
 
+pub(super) const OPEN_ASKS: &str = open_asks!("= ANY($3)");
 pub(super) const REVISIONS: &str = revisions!("= ANY($1)");
 pub(super) const ANSWERS_OF: &str = answers_of!("= ANY($1)");
 
@@ -359,6 +360,11 @@ impl PgStore {
 /// Ids, as a statement parameter.
 pub(super) fn id_list(ids: &[String]) -> &[String] {
     ids
+}
+
+/// Keys of asks, as a statement parameter.
+pub(super) fn key_list(keys: &[&str]) -> Vec<String> {
+    keys.iter().map(|key| encode(key).into_owned()).collect()
 }
 
 /// The statement of a commit.

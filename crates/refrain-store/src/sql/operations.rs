@@ -10,7 +10,7 @@ macro_rules! impl_store {
         use crate::store::{StoreFuture, TaskStore};
         use crate::task::{
             Claim, ClaimedTask, Commit, CommitResult, Creation, Delivery, Hint, Lease, ListTasks,
-            NewTask, Next, StoredTask, SweepCounts, TaskId, TaskRow,
+            NewTask, Next, OpenAsks, StoredTask, SweepCounts, TaskId, TaskRow,
         };
         use refrain_core::{LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention};
         use std::collections::HashSet;
@@ -208,6 +208,21 @@ macro_rules! impl_store {
                 })
             }
 
+            fn open_asks<'a>(
+                &'a self,
+                id: &'a TaskId,
+                owner: &'a Principal,
+                keys: &'a [&'a str],
+            ) -> StoreFuture<'a, Option<OpenAsks>> {
+                run(async move {
+                    let get = sqlx::query_as(tasks::OPEN_ASKS)
+                        .bind(id.as_str())
+                        .bind(owner.id().map(text::encode))
+                        .bind(tasks::key_list(keys));
+                    Ok(sql::open_asks(self.fetch(get).await?, text::decode))
+                })
+            }
+
             fn answer<'a>(
                 &'a self,
                 id: &'a TaskId,
@@ -219,7 +234,7 @@ macro_rules! impl_store {
                 answers.retain(|(key, _)| seen.insert(key.clone()));
                 if answers.is_empty() {
                     // An empty list stores nothing, so no quota applies.
-                    return run(async move { Ok(self.get(id, owner).await?.is_some()) });
+                    return run(async move { Ok(self.open_asks(id, owner, &[]).await?.is_some()) });
                 }
                 run(self.answer_task(id, owner, answers))
             }

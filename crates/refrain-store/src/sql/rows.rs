@@ -3,10 +3,11 @@
 use crate::quota::Usage;
 use crate::store::StoreError;
 use crate::task::{
-    ClaimedTask, CommitResult, Creation, Lease, NewTask, Next, StoredStatus, StoredTask, TaskId,
-    TaskRow,
+    ClaimedTask, CommitResult, Creation, Lease, NewTask, Next, OpenAsks, StoredStatus, StoredTask,
+    TaskId, TaskRow,
 };
 use crate::time::{duration, micros};
+use bytes::Bytes;
 use refrain_core::{FlowId, Principal};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ pub(crate) fn bytes_of(values: &[(String, Vec<u8>)]) -> usize {
 pub(crate) type DecodeText = fn(String) -> String;
 
 /// A row of `select_tasks!`, with the columns in its order: a task, with one of its open asks.
-pub(crate) struct TaskRecord(TaskRow, Option<(String, Vec<u8>)>);
+pub(crate) struct TaskRecord(TaskRow, Option<(String, Bytes)>);
 
 impl<'r, R: Row> FromRow<'r, R> for TaskRecord
 where
@@ -58,7 +59,7 @@ where
             poll_interval: duration(row.try_get(7)?),
             revision: revision.unsigned_abs(),
             asks: Vec::new(),
-            outcome: row.try_get(9)?,
+            outcome: row.try_get::<Option<Vec<u8>>, _>(9)?.map(Bytes::from),
         };
         let row = TaskRow {
             task,
@@ -68,7 +69,7 @@ where
             attempts: attempts(row.try_get(13)?),
             last_error: row.try_get(14)?,
         };
-        Ok(Self(row, key.zip(ask)))
+        Ok(Self(row, key.zip(ask.map(Bytes::from))))
     }
 }
 
@@ -213,6 +214,21 @@ pub(crate) fn answers(
     Ok(answers
         .filter_map(|(key, answer)| key.map(decode).zip(answer))
         .collect())
+}
+
+/// The open asks of a task, from the rows of [`open_asks`](super::open_asks).
+pub(crate) fn open_asks(
+    records: Vec<(String, Option<String>, Option<Vec<u8>>)>,
+    decode: DecodeText,
+) -> Option<OpenAsks> {
+    let (tool, ..) = records.first()?;
+    let tool = decode(tool.clone());
+    let asks = records.into_iter();
+    let asks = asks.filter_map(|(_, key, ask)| Some((decode(key?), ask?.into())));
+    Some(OpenAsks {
+        tool,
+        asks: asks.collect(),
+    })
 }
 
 /// The lease of a task, from its id and `fence`.

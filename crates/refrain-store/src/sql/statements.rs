@@ -260,6 +260,23 @@ macro_rules! set_promoted {
     };
 }
 
+/// The tool of the task `$1` of the owner `$2`, with each of its open asks whose key matches the condition. The row of a task
+/// is read only up to its tool: in SQLite, columns after large content cost as much as the content. So whether the task has
+/// ended is read only if there is such an ask.
+macro_rules! open_asks {
+    ($in_list:expr) => {
+        concat!(
+            "SELECT t.tool, a.key, a.ask
+            FROM refrain_tasks t LEFT JOIN refrain_asks a
+                ON a.task = t.id AND a.state = 'open' AND a.key ",
+            $in_list,
+            "
+                AND EXISTS (SELECT 1 FROM refrain_tasks e WHERE e.id = a.task AND e.ended IS NULL)
+            WHERE t.id = $1 AND t.owner IS NOT DISTINCT FROM $2 ORDER BY a.ord"
+        )
+    };
+}
+
 /// The revisions of the tasks whose ids match the condition.
 macro_rules! revisions {
     ($in_list:literal) => {
@@ -280,8 +297,8 @@ macro_rules! answers_of {
 
 pub(crate) use {
     all_bytes, answers_of, claim_columns, commit_allowed, commit_growth, insert_task, next_turn,
-    own_bytes, revisions, set_answered, set_cancelled, set_committed, set_promoted, set_requeued,
-    total_of_task, within_quota,
+    open_asks, own_bytes, revisions, set_answered, set_cancelled, set_committed, set_promoted,
+    set_requeued, total_of_task, within_quota,
 };
 
 /// The task `$1` of the owner `$2`.

@@ -6,7 +6,7 @@
 use super::{Result, SqliteStore, now};
 use crate::sql::{
     ClaimRecord, all_bytes, answers_of, bytes_of, claim_columns, column, commit_allowed,
-    commit_growth, insert_task, lease, next_turn, own_bytes, revisions, set_answered,
+    commit_growth, insert_task, lease, next_turn, open_asks, own_bytes, revisions, set_answered,
     set_cancelled, set_committed, set_promoted, set_requeued, total_of_task, within_quota,
 };
 use crate::store::TaskStore;
@@ -190,6 +190,11 @@ const COMMIT_WITH_ASKS: &str = concat!(
     RETURNING revision, unread"
 );
 
+pub(super) const OPEN_ASKS: &str = open_asks!(concat!(
+    "IN (SELECT ",
+    decode_key!("value"),
+    " FROM json_each($3))"
+));
 pub(super) const REVISIONS: &str = revisions!("IN (SELECT value FROM json_each($1))");
 pub(super) const ANSWERS_OF: &str = answers_of!("IN (SELECT value FROM json_each($1))");
 
@@ -284,7 +289,7 @@ impl SqliteStore {
             self.hint(id, false, false);
             return Ok(true);
         }
-        Ok(self.get(id, owner).await?.is_some())
+        Ok(self.open_asks(id, owner, &[]).await?.is_some())
     }
 
     pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<ClaimRecord>> {
@@ -391,6 +396,14 @@ impl SqliteStore {
 /// Ids as a JSON array, for a statement parameter. Ids are alphanumeric and need no escapes.
 pub(super) fn id_list(ids: &[String]) -> String {
     format!("{ids:?}")
+}
+
+/// Keys of asks, as a statement parameter.
+pub(super) fn key_list(keys: &[&str]) -> String {
+    list(
+        keys.iter()
+            .map(|key| format!("\"{}\"", hex(key.as_bytes()))),
+    )
 }
 
 /// The statement of a commit.

@@ -2,7 +2,7 @@
 
 use super::support::{claim, commit, new_task};
 use refrain_core::Source;
-use refrain_store::{ClaimedTask, MemoryStore, NewTask, Next, Store, TaskStore, contract};
+use refrain_store::{ClaimedTask, Commit, MemoryStore, NewTask, Next, Store, TaskStore, contract};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -69,4 +69,29 @@ async fn memory_store_uses_the_clock_of_its_source() {
     clock.0.store(2_000, Ordering::SeqCst);
     let last = claim_one(&store).await.unwrap();
     assert_eq!(last.left, Duration::ZERO, "it has expired");
+}
+
+#[tokio::test]
+async fn readers_share_the_content_of_a_task() {
+    let store = MemoryStore::new();
+    let new = new_task(1);
+    store.create(new.clone()).await.unwrap();
+    let lease = claim_one(&store).await.unwrap().lease;
+    let publish = Commit {
+        publish: vec![("k".to_owned(), vec![7; 1 << 20])],
+        ..Commit::default()
+    };
+    store.commit(&lease, publish).await.unwrap();
+    let get = async || store.get(&new.id, &new.owner).await.unwrap().unwrap();
+    let (one, two) = (get().await, get().await);
+    assert_eq!(one.asks[0].1.as_ptr(), two.asks[0].1.as_ptr());
+    let found = store.open_asks(&new.id, &new.owner, &["k"]).await;
+    assert_eq!(
+        found.unwrap().unwrap().asks[0].1.as_ptr(),
+        one.asks[0].1.as_ptr()
+    );
+    let end = commit(Next::Complete(vec![7; 1 << 20]));
+    store.commit(&lease, end).await.unwrap();
+    let outcome = async || get().await.outcome.unwrap();
+    assert_eq!(outcome().await.as_ptr(), outcome().await.as_ptr());
 }

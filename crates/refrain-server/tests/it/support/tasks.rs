@@ -5,11 +5,14 @@ pub(crate) use refrain_testkit::net::{FaultyStore, TASKS_EXTENSION};
 use super::{Instance, Request, result};
 use refrain_core::{Cx, FlowId, Principal, Result};
 use refrain_server::TaskOptions;
-use refrain_store::{Commit, Creation, Lease, MemoryStore, NewTask, Next, TaskId, TaskStore};
+use refrain_store::{
+    Commit, Creation, Lease, MemoryStore, NewTask, Next, StoreFuture, StoreLayer, TaskId, TaskStore,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Longer than any test.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
@@ -164,5 +167,54 @@ impl Work {
             (key, serde_json::from_slice(&stored[1..]).expect("JSON"))
         };
         self.answers().await.into_iter().map(plain).collect()
+    }
+}
+
+/// A store that counts how often whole tasks are read, and in which a read needs a permit.
+pub(crate) struct ReadingStore {
+    store: MemoryStore,
+    permits: Semaphore,
+    reads: AtomicUsize,
+}
+
+impl ReadingStore {
+    pub(crate) fn new(store: &MemoryStore, permits: usize) -> Arc<Self> {
+        Arc::new(Self {
+            store: store.clone(),
+            permits: Semaphore::new(permits),
+            reads: AtomicUsize::new(0),
+        })
+    }
+
+    /// The number of reads that have started.
+    pub(crate) fn reads(&self) -> usize {
+        self.reads.load(Ordering::SeqCst)
+    }
+
+    /// Allows further reads.
+    pub(crate) fn allow(&self, reads: usize) {
+        self.permits.add_permits(reads);
+    }
+}
+
+impl StoreLayer for ReadingStore {
+    fn store(&self) -> &dyn TaskStore {
+        &self.store
+    }
+
+    fn pass<'a, T: Send + 'a>(
+        &'a self,
+        name: &'static str,
+        operation: StoreFuture<'a, T>,
+    ) -> StoreFuture<'a, T> {
+        if name != "get" {
+            return operation;
+        }
+        Box::pin(async move {
+            self.reads.fetch_add(1, Ordering::SeqCst);
+            let permit = self.permits.acquire().await;
+            permit.expect("it is open").forget();
+            operation.await
+        })
     }
 }
