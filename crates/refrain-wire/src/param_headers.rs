@@ -1,8 +1,8 @@
 //! Tool arguments that clients repeat in HTTP headers (`x-mcp-header`), for routing by proxies.
 //!
 //! In a schema, `"x-mcp-header": "Region"` maps an argument to the header `Mcp-Param-Region`. The client writes the
-//! headers, and the server checks them against the arguments. Values that are not printable ASCII, or begin or end with a
-//! space, are sent as `=?base64?…?=`.
+//! headers, and the server checks them against the arguments. Values that are not printable ASCII, begin or end with a
+//! space, or look encoded are sent as `=?base64?…?=`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -242,7 +242,7 @@ impl ParamHeader {
     }
 }
 
-/// The path of the first header keyword in a schema. A property with the keyword's name has an object as its value.
+/// The path of the first header keyword in a schema. If its value is not a string, it is a property of that name.
 fn find_keyword(value: &Value) -> Option<String> {
     match value {
         Value::Object(schema) if schema.get(KEYWORD).is_some_and(Value::is_string) => {
@@ -270,7 +270,7 @@ fn is_token(text: &str) -> bool {
 
 const BASE64_MARKERS: (&str, &str) = ("=?base64?", "?=");
 
-/// Encodes a text as a header value: printable ASCII without outer spaces is unchanged, other text becomes base64.
+/// Encodes a text as a header value: base64, except for printable ASCII without outer spaces that does not look encoded.
 pub fn encode_header(text: &str) -> Cow<'_, str> {
     let (start, end) = BASE64_MARKERS;
     let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte))

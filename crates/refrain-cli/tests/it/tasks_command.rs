@@ -175,6 +175,7 @@ async fn task_is_shown_without_its_arguments_and_result() {
     // A running task is shown with its worker.
     let call = json!({"name": "web", "pause_ms": 60_000});
     let runs = tasks.client.create(Call::new("move_vm", call)).await;
+    // `done` has made the first five attempts.
     Ledger::at(&tasks.files.path("ledger"))
         .wait_for("attempt", 6)
         .await;
@@ -193,6 +194,7 @@ async fn task_is_cancelled_on_any_instance() {
     let [asks, done] = tasks.create_two().await;
     let call = json!({"text": "x", "pause_ms": 60_000});
     let runs = tasks.client.create(Call::new("echo_task", call)).await;
+    // `done` has made the first five attempts.
     Ledger::at(&tasks.files.path("ledger"))
         .wait_for("attempt", 6)
         .await;

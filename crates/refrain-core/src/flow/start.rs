@@ -72,8 +72,8 @@ impl Start {
         start
     }
 
-    /// Marks a first round without a call id, which no other request can run. Every later token contains the outcomes of
-    /// `once`, so the replay log needs them only if the call can become a task.
+    /// Marks a first round without a call id: no other request can run it. Every later round gets the outcomes of `once`
+    /// from its token, so the replay log keeps them only if the call can become a task.
     #[inline]
     pub fn unrepeatable(mut self) -> Self {
         self.is_repeatable = false;

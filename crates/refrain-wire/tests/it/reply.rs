@@ -443,6 +443,7 @@ fn lists_are_serialized() {
 #[test]
 fn text_result_matches_the_serde_result() {
     let ascii: String = ('\0'..='\u{7f}').collect();
+    // Each character after an eight-byte chunk, because the writer searches in such chunks.
     let spread: String = ascii
         .chars()
         .map(|c| format!("more than eight{c}°"))

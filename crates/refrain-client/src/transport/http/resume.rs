@@ -8,9 +8,9 @@ use http::{HeaderMap, HeaderValue, Response};
 use refrain_http::ResponseBody;
 use std::time::Duration;
 
-/// Give up after this many consecutive connection failures.
+/// Give up after this many connection failures, even with busy responses between them.
 const FAILURES_MAX: u32 = 5;
-/// Give up after this many consecutive busy responses. In a fleet, instances that lack the stream send them.
+/// Give up after this many busy responses, likewise. In a fleet, instances that lack the stream send them.
 const BUSY_MAX: u32 = 20;
 /// Give up after this many consecutive streams without an event.
 const EMPTY_MAX: u32 = 100;
@@ -23,7 +23,7 @@ pub(super) struct StreamResumption {
     last_id: Option<HeaderValue>,
     /// The pause that the server has set in an event.
     pause: Option<Duration>,
-    /// Consecutive connection failures; `busy` and `empty` count the other failed attempts.
+    /// Connection failures; `busy` and `empty` count the other failed attempts.
     failures: u32,
     busy: u32,
     retry_after: Option<Duration>,
@@ -76,7 +76,7 @@ impl StreamResumption {
         None
     }
 
-    /// The pause before the next attempt, or `None` after too many.
+    /// The pause before the next attempt. `None`: give up.
     fn next_pause(&self) -> Option<Duration> {
         let attempts = self.failures.max(self.busy).max(self.empty);
         let is_exhausted = self.failures >= FAILURES_MAX

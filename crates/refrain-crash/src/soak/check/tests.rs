@@ -1,4 +1,4 @@
-//! Each test injects one fault into the evidence of a correct run.
+//! The tests change the evidence of a correct run.
 
 use super::*;
 

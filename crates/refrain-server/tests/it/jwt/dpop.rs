@@ -198,7 +198,7 @@ async fn invalid_proof_is_rejected() {
         let response = instance.send(&request).await;
         assert_eq!(response.error(401, -32600), reason, "{member}: {value}");
     }
-    // The same with a query in the URL is accepted.
+    // A query and a fragment in `htu` are ignored.
     let (header, mut claims) = proof(&key, "ES256", &token);
     claims["htu"] = json!(format!("{AUDIENCE}?a=b#c"));
     let request = with_proof(&token, &key.token_with(&header, &claims));
