@@ -26,7 +26,9 @@ pub use live::{LiveBinding, LiveToken};
 
 use crate::journal::{Claims, FlowId, Snapshot};
 use crate::{Principal, Source};
-use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::aead::{
+    AES_256_GCM, AES_256_GCM_SIV, Aad, Algorithm, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
+};
 use aws_lc_rs::hkdf;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -42,10 +44,8 @@ use strum::{Display, IntoStaticStr, VariantArray};
 
 /// Up to this size, a token is encrypted and decrypted in a buffer on the stack.
 const STACK_BUFFER: usize = 1024;
-/// The first byte of the binding of stored data.
+/// The first byte of the binding of stored data. The same for both ciphers, unlike the version.
 const AT_REST_BINDING: u8 = 129;
-/// The label of the keys that seal.
-const TOKEN_LABEL: &[u8] = b"refrain token v2";
 const SALT_LEN: usize = 16;
 /// Version, key id, salt and nonce.
 const HEADER_LEN: usize = 1 + 4 + SALT_LEN + NONCE_LEN;
@@ -57,13 +57,40 @@ const MAX_SALT_AGE: u64 = 900;
 /// The capacity of the cache of derived keys.
 const MAX_CACHED_KEYS: usize = 1024;
 
-/// A kind of sealed data, with its version: the first byte of the data.
+/// A kind of sealed data.
 #[derive(Clone, Copy)]
-#[repr(u8)]
 enum SealFormat {
-    Live = 5,
-    Token = 6,
-    AtRest = 134,
+    Token,
+    Live,
+    AtRest,
+}
+
+/// A cipher. Earlier versions sealed with AES-256-GCM, which is only opened.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Cipher {
+    GcmSiv,
+    Gcm,
+}
+
+impl SealFormat {
+    /// The first byte of sealed data.
+    const fn version(self, cipher: Cipher) -> u8 {
+        match (self, cipher) {
+            (Self::Token, Cipher::GcmSiv) => 6,
+            (Self::Token, Cipher::Gcm) => 1,
+            (Self::Live, Cipher::GcmSiv) => 5,
+            (Self::Live, Cipher::Gcm) => 2,
+            (Self::AtRest, Cipher::GcmSiv) => 134,
+            (Self::AtRest, Cipher::Gcm) => 129,
+        }
+    }
+
+    fn cipher(self, version: u8) -> Option<Cipher> {
+        let ciphers = [Cipher::GcmSiv, Cipher::Gcm];
+        ciphers
+            .into_iter()
+            .find(|cipher| self.version(*cipher) == version)
+    }
 }
 
 /// The options of a [`Sealer`].
@@ -161,11 +188,12 @@ struct SealerKeys {
     cache: HashMap<KeyParams, Arc<LessSafeKey>>,
 }
 
-/// Selects the ring key and the salt of a derived key.
+/// Selects the ring key, the salt and the cipher of a derived key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct KeyParams {
     key_id: KeyId,
     salt: [u8; SALT_LEN],
+    cipher: Cipher,
 }
 
 impl SealerKeys {
@@ -195,11 +223,12 @@ impl SealingKey {
         let params = KeyParams {
             key_id: key.id,
             salt,
+            cipher: Cipher::GcmSiv,
         };
         Arc::new(Self {
             params,
-            key: Arc::new(derive(key, &salt, TOKEN_LABEL)),
-            flow_key: derive(key, &salt, b"refrain flow id v1"),
+            key: Arc::new(params.derive(key)),
+            flow_key: derive(key, &salt, b"refrain flow id v1", &AES_256_GCM_SIV),
             counter: AtomicU64::new(0),
             created: source.unix_seconds(),
         })
@@ -234,13 +263,27 @@ impl SealingKey {
     }
 }
 
-fn derive(key: &RingKey, salt: &[u8; SALT_LEN], label: &[u8]) -> LessSafeKey {
+fn derive(
+    key: &RingKey,
+    salt: &[u8; SALT_LEN],
+    label: &[u8],
+    algorithm: &'static Algorithm,
+) -> LessSafeKey {
     let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(&key.secret);
     let label = [label];
     let okm = prk
-        .expand(&label, &AES_256_GCM_SIV)
+        .expand(&label, algorithm)
         .expect("HKDF-SHA256 can derive 32 bytes");
     LessSafeKey::new(UnboundKey::from(okm))
+}
+
+impl KeyParams {
+    fn derive(&self, key: &RingKey) -> LessSafeKey {
+        match self.cipher {
+            Cipher::GcmSiv => derive(key, &self.salt, b"refrain token v2", &AES_256_GCM_SIV),
+            Cipher::Gcm => derive(key, &self.salt, b"refrain token v1", &AES_256_GCM),
+        }
+    }
 }
 
 impl std::fmt::Debug for Sealer {
@@ -333,7 +376,7 @@ impl Sealer {
         let sealing = self.sealing_key(now);
         let mut header = [0; HEADER_LEN];
         let params = &sealing.params;
-        header[0] = format as u8;
+        header[0] = format.version(params.cipher);
         header[1..5].copy_from_slice(params.key_id.as_bytes());
         header[5..5 + SALT_LEN].copy_from_slice(&params.salt);
         header[5 + SALT_LEN..].copy_from_slice(&sealing.next_nonce(now));
@@ -351,10 +394,8 @@ impl Sealer {
             .get(..HEADER_LEN)
             .and_then(|header| header.try_into().ok())
             .ok_or(OpenError::Length)?;
-        if header[0] != format as u8 {
-            return Err(OpenError::Version);
-        }
         let params = KeyParams {
+            cipher: format.cipher(header[0]).ok_or(OpenError::Version)?,
             key_id: KeyId::from_slice(&header[1..5]),
             salt: header[5..5 + SALT_LEN].try_into().unwrap_or([0; SALT_LEN]),
         };
@@ -472,7 +513,7 @@ impl Sealer {
             return Ok((key.clone(), true));
         }
         let key = keys.ring.get(params.key_id).ok_or(OpenError::UnknownKey)?;
-        Ok((Arc::new(derive(key, &params.salt, TOKEN_LABEL)), false))
+        Ok((Arc::new(params.derive(key)), false))
     }
 
     fn cache_key(&self, params: KeyParams, key: Arc<LessSafeKey>) {

@@ -31,14 +31,6 @@ pub enum OpenStoreError {
         /// The latest version that this build supports.
         known: i64,
     },
-    /// An unreleased version of Refrain has made the tables.
-    #[error(
-        "store has schema version {found} of an unreleased Refrain, which cannot be upgraded: use a new, empty database"
-    )]
-    Older {
-        /// The version of the tables.
-        found: i64,
-    },
     /// The store could not be reached, or failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -69,7 +69,7 @@ impl Sealer {
         let prefix = token.as_bytes().get(..4);
         prefix.is_some_and(|prefix| {
             let decoded = URL_SAFE_NO_PAD.decode_slice(prefix, &mut bytes);
-            decoded.is_ok() && bytes[0] == SealFormat::Live as u8
+            decoded.is_ok() && SealFormat::Live.cipher(bytes[0]).is_some()
         })
     }
 

@@ -53,8 +53,8 @@ mod tests {
         drop(PgStore::open(&url).await.expect("it opens"));
         let mut connection = PgConnection::connect(&url).await.expect("it connects");
         let statements = [
-            "INSERT INTO refrain_outbox (endpoint, id, task, tool, status, created, ended, due, attempts, account, turn) \
-                SELECT 'one', 'id' || n, 'task', 'tool', 'completed', 0, 0, 9000000000000000, 1, '', n \
+            "INSERT INTO refrain_outbox (endpoint, id, task, tool, status, created, ended, due, attempts, turn) \
+                SELECT 'one', 'id' || n, 'task', 'tool', 'completed', 0, 0, 9000000000000000, 1, n \
                 FROM generate_series(1, 10000) n"
                 .to_owned(),
             "ANALYZE refrain_outbox".to_owned(),

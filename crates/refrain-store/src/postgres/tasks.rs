@@ -41,8 +41,8 @@ pub(super) const INSERT: &str = concat!(
 
 const ANSWER: &str = concat!(
     "WITH held AS MATERIALIZED (
-        SELECT id, due, account, due IS NULL OR ",
-    within_quota!("refrain_tasks.account", "$5", "$6", "$7"),
+        SELECT id, due, coalesce(account, owner, '') AS account, due IS NULL OR ",
+    within_quota!("refrain_tasks.account, refrain_tasks.owner", "$5", "$6", "$7"),
     " AS allowed
         FROM refrain_tasks WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 FOR UPDATE
     ), stored AS (
@@ -80,14 +80,14 @@ const CANCEL: &str = concat!(
 /// Makes tasks ready whose wait or lease has ended, at most `$1`.
 const PROMOTE: &str = concat!(
     "WITH found AS MATERIALIZED (
-        SELECT id, account, due FROM refrain_tasks
+        SELECT id, coalesce(account, owner) AS account, due FROM refrain_tasks
         WHERE due <= ",
     now!(),
     " AND due IS NOT NULL AND turn IS NULL
         ORDER BY due LIMIT $1
         FOR UPDATE SKIP LOCKED
     ), overdue AS (
-        SELECT id, account, row_number() OVER (PARTITION BY account ORDER BY due, id) AS rank
+        SELECT id, account, row_number() OVER (PARTITION BY coalesce(account, '') ORDER BY due, id) AS rank
         FROM found
     )
     UPDATE refrain_tasks t ",
@@ -102,7 +102,7 @@ const CLAIM: &str = concat!(
         SELECT id AS task, turn AS old_turn, due AS old_due FROM refrain_tasks
         WHERE turn IS NOT NULL AND due <= ",
     now!(),
-    " AND account <> ALL($5) AND ($6 OR owner IS NOT NULL) AND (tool = ANY($2) OR expires <= ",
+    " AND coalesce(account, owner, '') <> ALL($5) AND ($6 OR owner IS NOT NULL) AND (tool = ANY($2) OR expires <= ",
     now!(),
     ")
         ORDER BY turn, due LIMIT $4
@@ -199,12 +199,12 @@ const REQUEUE: &str = concat!(
 );
 
 pub(super) const SPILL: &str = concat!(
-    "INSERT INTO refrain_tokens (id, bytes, until, account) SELECT $1, $2, ",
+    "INSERT INTO refrain_tokens (id, bytes, until, owner) SELECT $1, $2, ",
     now!(),
     " + $3, $4 WHERE ",
     within_quota!("$4", "$5", "$6", "$7"),
     "
-    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until, account = excluded.account
+    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until, owner = excluded.owner
     RETURNING 1"
 );
 

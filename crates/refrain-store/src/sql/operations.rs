@@ -71,7 +71,10 @@ macro_rules! impl_store {
             async fn check_account(&self, account: &str, tasks: u64, bytes: usize) -> Result<()> {
                 let get = sqlx::query_as(sql::USAGE).bind(account);
                 let used = sql::usage(&self.fetch(get).await?);
-                let account = sql::account_of(account.to_owned());
+                let account = match account {
+                    "" => Principal::anonymous(),
+                    account => Principal::new(account),
+                };
                 let quota = *self.quota.lock();
                 Ok(quota.check(used, &account, (tasks, bytes as u64))?)
             }
@@ -150,8 +153,9 @@ macro_rules! impl_store {
                     let owner = new.owner.id();
                     let owner = owner.map(|id| text::encode_indexed("task owner", id));
                     let owner = owner.transpose()?;
-                    let account = new.account.id().unwrap_or_default();
-                    let account = text::encode_indexed("task account", account)?;
+                    let account = new.account.id();
+                    let account = account.map(|id| text::encode_indexed("task account", id));
+                    let account = account.transpose()?;
                     let (worker, lease) = match &new.claimed {
                         Some((worker, lease)) => (Some(text::encode(worker)), micros(*lease)),
                         None => (None, 0),
@@ -189,7 +193,8 @@ macro_rules! impl_store {
                         if self.find(&new.id).await?.is_some() {
                             return Err(StoreError::IdInUse);
                         }
-                        return Err(self.quota_error(&account, 1, size).await);
+                        let account = account.as_deref().unwrap_or_default();
+                        return Err(self.quota_error(account, 1, size).await);
                     };
                     Ok(sql::new_task(new, created))
                 })
@@ -333,8 +338,9 @@ macro_rules! impl_store {
                 run(async move {
                     let id = text::encode_indexed("token id", id)?;
                     let is_anonymous = is_anonymous_account(account);
-                    let account = account.id().unwrap_or_default();
-                    let account = text::encode_indexed("token account", account)?;
+                    let account = account.id();
+                    let account = account.map(|id| text::encode_indexed("token account", id));
+                    let account = account.transpose()?;
                     let (quota, size) = (*self.quota.lock(), token.len());
                     let spill = sqlx::query(tasks::SPILL)
                         .bind(id)
@@ -345,7 +351,8 @@ macro_rules! impl_store {
                         .bind(column(quota.bytes))
                         .bind(column(quota.total_for(is_anonymous)));
                     if self.execute(spill, size).await? == 0 {
-                        return Err(self.quota_error(&account, 0, size).await);
+                        let account = account.as_deref().unwrap_or_default();
+                        return Err(self.quota_error(account, 0, size).await);
                     }
                     Ok(())
                 })

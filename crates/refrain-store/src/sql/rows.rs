@@ -107,7 +107,7 @@ pub(crate) type ClaimRecord = (
     i64,
     i64,
     i64,
-    String,
+    Option<String>,
     i64,
 );
 
@@ -130,7 +130,7 @@ pub(crate) fn claimed_tasks(
         }
         tasks.push(ClaimedTask {
             lease: lease((id, fence)),
-            account: account_of(decode(account)),
+            account: principal(account.or_else(|| owner.clone()).map(decode)),
             owner: principal(owner.map(decode)),
             flow: FlowId::from_bytes(flow),
             tool: decode(tool),
@@ -241,11 +241,6 @@ pub(crate) fn lease((id, fence): (String, i64)) -> Lease {
 
 pub(super) fn system_time(micros: i64) -> SystemTime {
     UNIX_EPOCH + duration(micros)
-}
-
-/// The account in a column, which is empty for anonymous callers without an address.
-pub(crate) fn account_of(column: String) -> Principal {
-    principal(Some(column).filter(|id| !id.is_empty()))
 }
 
 fn principal(owner: Option<String>) -> Principal {

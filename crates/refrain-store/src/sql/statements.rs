@@ -36,9 +36,9 @@ macro_rules! next_turn {
             $greatest,
             "((SELECT last FROM refrain_turns), coalesce((
                 SELECT r.turn FROM refrain_tasks r
-                WHERE r.account = ",
+                WHERE coalesce(r.account, r.owner, '') = coalesce(",
             $account,
-            " AND r.turn IS NOT NULL
+            ", '') AND r.turn IS NOT NULL
                 ORDER BY r.turn DESC LIMIT 1), 0)))"
         )
     };
@@ -48,9 +48,9 @@ macro_rules! next_turn {
 macro_rules! own_bytes {
     ($account:literal, $growth:expr) => {
         concat!(
-            "coalesce((SELECT sum(u.bytes) FROM refrain_usage u WHERE u.owner = '=' || ",
+            "coalesce((SELECT sum(u.bytes) FROM refrain_usage u WHERE u.owner = '=' || coalesce(",
             $account,
-            "), 0) + ",
+            ", '')), 0) + ",
             $growth
         )
     };
@@ -121,7 +121,7 @@ macro_rules! commit_allowed {
             "($6 = 'fail' OR ",
             commit_growth!($asks),
             " <= 0 OR ",
-            within_quota!("t.account", commit_growth!($asks), $bytes, $total),
+            within_quota!("t.account, t.owner", commit_growth!($asks), $bytes, $total),
             ")"
         )
     };
@@ -139,7 +139,7 @@ macro_rules! insert_task {
                  $9, ", $now, " + $8, ", $now, " + $10, $11, CASE WHEN $11 IS NULL THEN 0 ELSE 1 END,
                  CASE WHEN $11 IS NULL THEN 0 ELSE 1 END, 1, 0, 0, 0,
                  CASE WHEN $11 IS NULL THEN ", next_turn!("$16", $greatest), " END, $16, $17
-            WHERE coalesce((SELECT sum(u.tasks) FROM refrain_usage u WHERE u.owner = '=' || $16), 0) < $13
+            WHERE coalesce((SELECT sum(u.tasks) FROM refrain_usage u WHERE u.owner = '=' || coalesce($16, '')), 0) < $13
                 AND ", within_quota!("$16", "$12", "$14", "$15"), "
             ON CONFLICT DO NOTHING"
         )
@@ -171,7 +171,7 @@ macro_rules! set_answered {
             $now,
             ") ELSE t.due END,
                 turn = CASE WHEN t.worker IS NULL AND t.turn IS NULL THEN ",
-            next_turn!("t.account", $greatest),
+            next_turn!("t.account, t.owner", $greatest),
             " ELSE t.turn END"
         )
     };
@@ -205,7 +205,7 @@ macro_rules! set_requeued {
                 ended = NULL, outcome = NULL, worker = NULL, attempts = 0, due = ",
             $now,
             ", turn = ",
-            next_turn!("refrain_tasks.account", $greatest),
+            next_turn!("refrain_tasks.account, refrain_tasks.owner", $greatest),
             ",
                 status = CASE WHEN open > 0 THEN 'input_required' ELSE 'working' END,
                 fence = fence + 1, revision = revision + 1, updated = ",
@@ -240,7 +240,7 @@ macro_rules! set_committed {
                     WHEN $6 IN ('suspend', 'retry') THEN ", $least, "(t.expires, ", $now, " + $7) END,
                 turn = CASE WHEN $6 = 'keep' THEN t.turn
                     WHEN $6 = 'hand_on' OR ($6 = 'suspend' AND t.unread + ", $unread, " > 0)
-                    THEN ", next_turn!("t.account", $greatest), " END,
+                    THEN ", next_turn!("t.account, t.owner", $greatest), " END,
                 worker = CASE WHEN $6 = 'keep' THEN t.worker END,
                 ended = CASE WHEN $6 IN ('complete', 'fail') THEN ", $now, " END,
                 outcome = $9, updated = ", $greatest, "(t.updated, ", $now, "),
@@ -329,7 +329,7 @@ FROM refrain_usage WHERE owner IN ('=' || $1, '*')";
 
 /// The account of the task `$1`, if the fence `$2` holds its lease and the commit number `$3` is new.
 pub(crate) const COMMITTABLE_ACCOUNT: &str = "
-SELECT account FROM refrain_tasks WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3";
+SELECT coalesce(account, owner, '') FROM refrain_tasks WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3";
 
 /// The latest tasks with the status `$1` and the tool `$2`, at most `$3`.
 pub(crate) const LIST: &str = concat!(

@@ -49,7 +49,7 @@ macro_rules! count_asks {
 /// is reached. If an answer is new, the next row is 3, or 4 if the task is due.
 const ANSWER: &str = concat!(
     "SELECT CASE WHEN due IS NULL THEN 1 WHEN ",
-    within_quota!("refrain_tasks.account", "$4", "$5", "$6"),
+    within_quota!("refrain_tasks.account, refrain_tasks.owner", "$4", "$5", "$6"),
     " THEN 0 ELSE 2 END
     FROM refrain_tasks WHERE id = $1 AND owner IS $2;
     UPDATE refrain_asks SET answer = unhex(v.value ->> 1), state = 'answered'
@@ -58,7 +58,7 @@ const ANSWER: &str = concat!(
     decode_key!("v.value ->> 0"),
     " AND state = 'open'
         AND EXISTS (SELECT 1 FROM refrain_tasks WHERE id = $1 AND owner IS $2 AND due IS NOT NULL AND ",
-    within_quota!("refrain_tasks.account", "$4", "$5", "$6"),
+    within_quota!("refrain_tasks.account, refrain_tasks.owner", "$4", "$5", "$6"),
     ");
     UPDATE refrain_tasks AS t ",
     set_answered!(
@@ -76,7 +76,7 @@ const ANSWER: &str = concat!(
 );
 
 /// The account of the task `$1`.
-const ACCOUNT: &str = "SELECT account FROM refrain_tasks WHERE id = $1";
+const ACCOUNT: &str = "SELECT coalesce(account, owner, '') FROM refrain_tasks WHERE id = $1";
 
 /// Makes tasks ready whose wait or lease ended by `$1`, at most `$2`.
 const PROMOTE: &str = concat!(
@@ -84,8 +84,8 @@ const PROMOTE: &str = concat!(
     set_promoted!("max"),
     "
     FROM (
-        SELECT id, account, row_number() OVER (PARTITION BY account ORDER BY due, id) AS rank
-        FROM (SELECT id, account, due FROM refrain_tasks
+        SELECT id, account, row_number() OVER (PARTITION BY coalesce(account, '') ORDER BY due, id) AS rank
+        FROM (SELECT id, coalesce(account, owner) AS account, due FROM refrain_tasks
             WHERE due <= $1 AND due IS NOT NULL AND turn IS NULL ORDER BY due LIMIT $2)
     ) AS overdue
     WHERE t.id = overdue.id"
@@ -205,10 +205,10 @@ const REQUEUE: &str = concat!(
 );
 
 pub(super) const SPILL: &str = concat!(
-    "INSERT INTO refrain_tokens (id, bytes, until, account) SELECT $1, $2, $3, $4 WHERE ",
+    "INSERT INTO refrain_tokens (id, bytes, until, owner) SELECT $1, $2, $3, $4 WHERE ",
     within_quota!("$4", "$5", "$6", "$7"),
     "
-    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until, account = excluded.account
+    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until, owner = excluded.owner
     RETURNING 1"
 );
 
@@ -333,7 +333,7 @@ impl SqliteStore {
         let mut find =
             QueryBuilder::new("SELECT id, turn FROM refrain_tasks WHERE turn IS NOT NULL");
         find.push(" AND due <= ").push_bind(now);
-        find.push(" AND account NOT IN (");
+        find.push(" AND coalesce(account, owner, '') NOT IN (");
         let mut accounts = find.separated(", ");
         for account in claim.except {
             accounts.push_bind(account.id().unwrap_or_default());

@@ -1,9 +1,10 @@
 //! The store in Postgres: contract, fleets, restarts, lost connections.
 
 use super::support::{
-    HOUR, MAKE_OLDER, USAGE_OWNERS, assert_created, assert_failed,
-    assert_late_failures_are_reported, assert_newer_schema, assert_older_schema,
-    assert_unavailable, claim, commit, create_leased, leave_data_of_one_account, new_task,
+    HOUR, UNDO_MIGRATIONS, USAGE_OWNERS, assert_claimable, assert_counted, assert_created,
+    assert_failed, assert_late_failures_are_reported, assert_newer_schema,
+    assert_old_record_is_not_counted, assert_unavailable, claim, commit, create_leased,
+    leave_data_of_one_account, new_task,
 };
 use refrain_core::Principal;
 use refrain_store::test_postgres::TestPostgres;
@@ -98,15 +99,43 @@ async fn concurrent_opens_of_a_new_database_succeed() {
         .fetch_all(&mut connect(&url).await)
         .await
         .unwrap();
-    assert_eq!(versions, [10]);
+    assert_eq!(versions, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
 #[tokio::test]
-async fn older_schema_is_rejected() {
+async fn earlier_version_is_upgraded() {
     let (_postgres, url) = new_database().await;
-    drop(open(&url).await.unwrap());
-    connect(&url).await.execute(MAKE_OLDER).await.unwrap();
-    assert_older_schema(&PgStore::open(&url).await.unwrap_err());
+    let task = new_task(1);
+    assert_created(&[open(&url).await.unwrap().create(task.clone()).await]);
+    // The state after version 2.
+    let mut connection = connect(&url).await;
+    let notes = "CREATE TABLE refrain_notes (session TEXT, name TEXT, value BYTEA, until BIGINT, PRIMARY KEY (session, name))";
+    for statement in [
+        notes,
+        "INSERT INTO refrain_notes VALUES ('s', 'level', '\\x01', 1)",
+        "DROP FUNCTION refrain_add_deliveries CASCADE",
+        "DROP FUNCTION refrain_count_task CASCADE",
+        "DROP FUNCTION refrain_count_token CASCADE",
+        "DROP FUNCTION refrain_count_record CASCADE",
+        "INSERT INTO refrain_log VALUES ('\\x07070707070707070707070707070707', 'round 1', 'old', 9000, NULL)",
+        "DROP FUNCTION refrain_count",
+    ]
+    .iter()
+    .chain(UNDO_MIGRATIONS)
+    {
+        connection.execute(*statement).await.unwrap();
+    }
+    let store = open(&url).await.unwrap();
+    let found = store.get(&task.id, &task.owner).await.unwrap();
+    assert_eq!(found.unwrap().id, task.id);
+    assert_claimable(&*store, &task.id).await;
+    assert_counted(&*store, 2).await;
+    assert_old_record_is_not_counted(&*store).await;
+    let gone: bool = sqlx::query_scalar("SELECT to_regclass('refrain_notes') IS NULL")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert!(gone);
 }
 
 #[tokio::test]
@@ -500,9 +529,9 @@ async fn claim_does_not_read_waiting_tasks() {
     let uncounted = "ALTER TABLE refrain_tasks DISABLE TRIGGER refrain_count";
     connection.execute(uncounted).await.unwrap();
     sqlx::query(
-        "INSERT INTO refrain_tasks (id, flow, account, tool, call, journal, status, created, updated, ttl, \
+        "INSERT INTO refrain_tasks (id, flow, tool, call, journal, status, created, updated, ttl, \
             poll_interval, expires, due, fence, attempts, revision, last_commit, open, unread) \
-         SELECT 'task' || n, decode(lpad(to_hex(n), 32, '0'), 'hex'), '', 'tool', '', '', 'input_required', \
+         SELECT 'task' || n, decode(lpad(to_hex(n), 32, '0'), 'hex'), 'tool', '', '', 'input_required', \
             0, 0, 0, 0, 9000000000000000, 9000000000000000, 0, 0, 1, 0, 1, 0 \
          FROM generate_series(1, 100000) n",
     )
@@ -510,9 +539,9 @@ async fn claim_does_not_read_waiting_tasks() {
     .await
     .unwrap();
     sqlx::query(
-        "INSERT INTO refrain_tasks (id, flow, owner, account, tool, call, journal, status, created, updated, ttl, \
+        "INSERT INTO refrain_tasks (id, flow, owner, tool, call, journal, status, created, updated, ttl, \
             poll_interval, expires, due, fence, attempts, revision, last_commit, open, unread, turn) \
-         SELECT 'ready' || n, decode(lpad(to_hex(n), 32, '0'), 'hex'), 'alice', 'alice', 'tool', '', '', 'working', \
+         SELECT 'ready' || n, decode(lpad(to_hex(n), 32, '0'), 'hex'), 'alice', 'tool', '', '', 'working', \
             0, 0, 0, 0, 9000000000000000, n, 0, 0, 1, 0, 0, 0, n \
          FROM generate_series(1, 100000) n",
     )
@@ -530,7 +559,7 @@ async fn claim_does_not_read_waiting_tasks() {
         "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) \
          SELECT id FROM refrain_tasks \
          WHERE turn IS NOT NULL AND due <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint \
-            AND account <> ALL('{bob}') \
+            AND coalesce(account, owner, '') <> ALL('{bob}') \
             AND (tool = ANY('{tool}') OR expires <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint) \
          ORDER BY turn, due LIMIT 10 FOR UPDATE SKIP LOCKED",
     )

@@ -2,14 +2,33 @@
 
 use refrain_core::{FlowId, Principal};
 use refrain_store::{
-    Claim, ClaimedTask, Commit, Creation, Lease, NewTask, Next, OpenStoreError, Store, StoreError,
-    TaskId, TaskStore,
+    Claim, ClaimedTask, Commit, Creation, Lease, LogError, LogKey, NewTask, Next, OpenStoreError,
+    Quota, RecordState, Retention, Store, StoreError, TaskId, TaskStore,
 };
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// Statements that undo the migrations after version 2, apart from triggers and the deletion of
+/// the former table `refrain_notes`.
+pub(crate) const UNDO_MIGRATIONS: &[&str] = &[
+    "DROP TABLE refrain_outbox",
+    "ALTER TABLE refrain_tasks DROP COLUMN webhooks",
+    "DROP TABLE refrain_usage",
+    "ALTER TABLE refrain_log DROP COLUMN account",
+    "ALTER TABLE refrain_tasks DROP COLUMN extra",
+    "ALTER TABLE refrain_tokens DROP COLUMN owner",
+    "DROP INDEX refrain_tasks_turn",
+    "DROP INDEX refrain_tasks_account",
+    "ALTER TABLE refrain_tasks DROP COLUMN account",
+    "DROP INDEX refrain_tasks_due",
+    "ALTER TABLE refrain_tasks DROP COLUMN turn",
+    "CREATE INDEX refrain_tasks_due ON refrain_tasks (due) WHERE due IS NOT NULL",
+    "DROP TABLE refrain_turns",
+    "DELETE FROM refrain_schema WHERE version > 2",
+];
 
 pub(crate) fn new_task(id: u8) -> NewTask {
     NewTask {
@@ -78,23 +97,8 @@ pub(crate) fn assert_newer_schema(error: &OpenStoreError) {
     let OpenStoreError::Newer { found, known } = error else {
         panic!("{error:?}");
     };
-    assert_eq!((*found, *known), (99, 10));
+    assert_eq!((*found, *known), (99, 9));
     assert!(error.to_string().contains("version 99"), "{error}");
-}
-
-/// Makes a schema look like that of an unreleased version.
-pub(crate) const MAKE_OLDER: &str = "UPDATE refrain_schema SET version = 9";
-
-/// Checks the error of opening a store after [`MAKE_OLDER`].
-#[track_caller]
-pub(crate) fn assert_older_schema(error: &OpenStoreError) {
-    assert!(
-        matches!(error, OpenStoreError::Older { found: 9 }),
-        "{error:?}"
-    );
-    let message = error.to_string();
-    assert!(message.contains("version 9"), "{message}");
-    assert!(message.contains("empty database"), "{message}");
 }
 
 /// Claims all tasks that are due.
@@ -108,6 +112,55 @@ pub(crate) async fn claim(store: &(impl TaskStore + ?Sized), lease: Duration) ->
         anonymous: true,
     };
     store.claim(claim).await.expect("no error")
+}
+
+/// Claims the only task that is due.
+pub(crate) async fn assert_claimable(store: &dyn Store, id: &TaskId) {
+    let claimed = claim(store, HOUR).await;
+    assert_eq!(claimed.len(), 1);
+    assert_eq!(claimed[0].lease.task, *id);
+}
+
+/// Asserts that the owner of [`new_task`] has one task less than `limit`.
+pub(crate) async fn assert_counted(store: &dyn Store, limit: u64) {
+    store.set_quota(Quota {
+        tasks: limit,
+        ..Quota::default()
+    });
+    assert_created(&[store.create(new_task(201)).await]);
+    let rejected = store.create(new_task(202)).await;
+    assert!(
+        matches!(rejected, Err(StoreError::Quota(_))),
+        "{rejected:?}"
+    );
+}
+
+/// Asserts that changing and deleting a record of an earlier version changes no usage. The
+/// anonymous account has two tasks of 1 KiB each; the quota leaves room for one record of 100
+/// bytes, not for two.
+pub(crate) async fn assert_old_record_is_not_counted(store: &dyn Store) {
+    store.set_quota(Quota {
+        bytes: 2 * 1024 + 150,
+        ..Quota::default()
+    });
+    let account = Principal::anonymous();
+    let begin = async |round| {
+        let key = LogKey::round(FlowId::from_bytes([7; 16]), round);
+        let keep = Retention {
+            now: 1_000,
+            until: 9_000,
+        };
+        (store.begin(&key, &account, keep).await, key)
+    };
+    let (old, key) = begin(1).await;
+    let old = old.expect("no quota applies");
+    assert_eq!(old, RecordState::Done("old".to_owned()));
+    store.finish(&key, "longer").await.expect("no error");
+    store.forget(&key).await.expect("no error");
+    let begun = begin(1).await.0.expect("the quota allows it");
+    assert_eq!(begun, RecordState::Fresh);
+    let rejected = begin(2).await.0;
+    assert!(matches!(rejected, Err(LogError::Quota(_))), "{rejected:?}");
 }
 
 /// Selects the owners in the table of usage.
