@@ -17,7 +17,7 @@ use tokio::io::{AsyncBufRead, AsyncWrite};
 
 pub(crate) type BuildEndpoint<F> = dyn Fn(&F, Draft) -> Result<ServerBuilder, AppError>;
 
-/// The flags that select endpoints besides that of the main server.
+/// The flags that select the drafts to serve.
 #[derive(Args, Default)]
 pub(crate) struct EndpointFlags {
     /// Also serve the three drafts that preceded MCP 2026-07-28, at /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
@@ -56,7 +56,7 @@ impl<F: Args, C> App<F, C> {
     }
 }
 
-/// The additional endpoints of an instance, each with its server.
+/// The drafts that an instance serves, each with its server.
 pub(crate) struct Endpoints(Vec<(Draft, Server)>);
 
 impl Endpoints {

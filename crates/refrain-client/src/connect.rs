@@ -8,8 +8,8 @@
 //! | -32022, unsupported version | the newest legacy revision that both support; an error if there is none |
 //! | -32020, header mismatch, or -32021, missing capability | an error |
 //! | any other response, silence, or exit | a legacy server, if `initialize` succeeds |
-//! | "method not found" for `server/discover` and `initialize` | 2026-07-28 without discovery |
-//! | both rejected over HTTP, and GET opens a stream with an `endpoint` event | the HTTP+SSE transport of 2024-11-05, then `initialize` over it |
+//! | "method not found", then `initialize` rejected | 2026-07-28 without discovery |
+//! | another rejection of both over HTTP, and GET opens a stream with an `endpoint` event | the HTTP+SSE transport of 2024-11-05, then `initialize` over it |
 
 use crate::builder::ClientBuilder;
 use crate::client::{Client, ClientInner, RequestIds};

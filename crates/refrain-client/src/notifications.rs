@@ -61,7 +61,7 @@ impl Notifications {
         }
     }
 
-    /// Checks the level too: a legacy server has one level for all scoped clients.
+    /// Drops lower levels: a legacy server has one level for all scoped clients. Unknown levels pass.
     fn handle_log(&self, params: Option<&RawValue>) {
         let message: Option<LogMessage> = read(params);
         if let (Some((min_level, handler)), Some(message)) = (&self.log, message) {

@@ -1,10 +1,10 @@
 //! Limits of the data in a store, in total and for each account: an owner, or an anonymous caller's address.
 //!
-//! A task counts with the bytes of its call, journal, asks, answers and result, rounded up to the next KiB; a spilled token
+//! A task counts with the bytes of its call, journal, asks, answers and result, rounded up to the next KiB; a stored token
 //! likewise. Ended tasks count until they are deleted. A record of the replay log counts with its outcome and
 //! [`RECORD_BYTES`].
 //!
-//! The last quarter of all bytes is reserved for small accounts, so that accounts with much data cannot fill the store.
+//! The last quarter of the total (for anonymous callers: of theirs) is for small accounts, so that others cannot fill the store.
 
 use refrain_core::{MemoryReplayLog, Principal};
 
@@ -55,7 +55,7 @@ pub enum QuotaReached {
     /// [`Quota::anonymous_bytes`].
     #[error("the store is at its limit of {0} bytes for anonymous callers; try again later")]
     AnonymousBytes(u64),
-    /// The last quarter of all bytes is reserved for accounts that use at most this many.
+    /// The last quarter of the total limit is reserved for accounts with at most this many bytes.
     #[error(
         "the store is almost full, and the rest is for callers with at most {0} bytes; try again when some have expired"
     )]

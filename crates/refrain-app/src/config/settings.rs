@@ -87,7 +87,7 @@ pub(super) fn built_in_defaults() -> &'static DeTable<'static> {
     &TABLE
 }
 
-/// The names of settings and tables, in the order of their texts. A component in upper case, as in `backends.NAME`, is a
+/// The names of settings and tables, in the order of the TOML text. A component in upper case, as in `backends.NAME`, is a
 /// placeholder for any key.
 #[derive(Default)]
 pub(super) struct SettingNames {
@@ -100,7 +100,7 @@ pub(super) struct SettingNames {
 pub(super) struct EntryPath {
     /// The name in the file, like `backends.files`.
     pub(super) name: String,
-    /// The name among the settings, like `backends.NAME`.
+    /// The name in [`SettingNames`], like `backends.NAME`.
     pub(super) pattern: String,
 }
 
@@ -137,7 +137,7 @@ impl SettingNames {
         self.is_table(pattern) || self.settings.iter().any(|setting| setting == pattern)
     }
 
-    /// Whether a line of a text sets one of the settings, or opens one of the tables. The text may be malformed.
+    /// Whether a line has the key of a setting of any table, or opens a table that is known. The text may be malformed.
     pub(super) fn occur_in(&self, text: &str) -> bool {
         text.lines().map(str::trim_start).any(|line| {
             if let Some(header) = line.strip_prefix('[') {

@@ -23,7 +23,7 @@ use super::counting_store::CountingStore;
 use crate::error::Error;
 use crate::wire::ANSWER;
 
-/// The time without a hint after which a client sends `tasks/get`.
+/// The wait for hints after which a client sends `tasks/get`.
 const HINT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum number of these requests.
 const MAX_POLLS: u32 = 15;
@@ -59,7 +59,7 @@ async fn get_weather(cx: Cx, args: Weather) -> Handled<String> {
     ))
 }
 
-/// A server with the tool and the store. Quotas are off, because all tasks of a run have one owner.
+/// A server with the tool and the store. Quotas are off: a run has many tasks, all of one owner.
 pub(crate) fn server(store: Arc<dyn TaskStore>, mut options: TaskOptions) -> Result<Server, Error> {
     options.unfinished_each = usize::MAX;
     options.bytes_each = usize::MAX;
@@ -126,7 +126,7 @@ impl TaskInstance {
         }
     }
 
-    /// Waits for this number of hints or, if hints were lost, for a status.
+    /// Waits for this many hints since the creation or, if hints were lost, for a status.
     async fn wait_for_status(
         &self,
         id: &TaskId,
@@ -191,7 +191,7 @@ async fn listen(mut hints: Receiver<Hint>, hint_counts: Arc<HintCounts>) {
         match hints.recv().await {
             // Clients wait for changes by the worker.
             Ok(hint) if hint.own => hint_counts.of(&hint.task).send_modify(|times| *times += 1),
-            // Clients send `tasks/get` after lost hints.
+            // Changes by clients. If hints were lost, clients send `tasks/get`.
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
         }

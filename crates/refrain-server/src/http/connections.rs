@@ -151,7 +151,7 @@ impl OpenConnections {
 
     fn admit(&mut self, key: &LimitKey) -> Result<Permit, LimitReached> {
         match self.limiter.acquire(key.clone()) {
-            // The other address must keep at least as many connections as this one then has.
+            // Only if the other address then has at least as many connections as this one will have.
             Err(LimitReached::Total { .. })
                 if self
                     .close_one_of_largest(self.limiter.in_use_by(key) + 2)
@@ -272,7 +272,7 @@ where
             Box::pin(wait_for_turn(&context)).await;
         }
         let mut response = route(routes, activity, request).await;
-        // Proxies then remove the connection from their pools before it is closed.
+        // After `connection: close`, proxies no longer use the connection.
         if let Ok(response) = &mut response
             && routes.server().is_draining()
         {
@@ -286,17 +286,17 @@ where
     // No header timeout: the idle check closes connections that send their headers slowly.
     let connection = http1::Builder::new()
         .max_buf_size(head)
-        // The buffer may be larger than its limit.
+        // hyper's buffer may exceed `max_buf_size`.
         .max_header_size(head)
         .serve_connection(TokioIo::new(io), service);
     drive(connection, activity, http1::Connection::graceful_shutdown).await;
 }
 
-/// Waits until a pipelined request may start: one starts in each turn of the scheduler, and addresses take turns. So the cost
-/// of other requests does not depend on the number of connections with pipelined requests.
+/// Waits until a request in the queue may start: one starts in each turn of the scheduler, and addresses take turns. So the
+/// cost of other requests does not depend on the number of connections with queued requests.
 async fn wait_for_turn(context: &ConnectionContext) {
     let queue = &context.routes.server().0.services.limits.pipelined_requests;
-    // The queue holds the permit for a turn of the scheduler.
+    // `acquire` itself holds the permit for a turn of the scheduler.
     drop(queue.acquire(context.key.clone()).await);
 }
 

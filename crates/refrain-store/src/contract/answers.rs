@@ -1,4 +1,4 @@
-//! Answers, none of which may be lost.
+//! Answers: which count, and that none is lost.
 
 use super::support::{HOUR, Subject, asks, keep, new, next, open, pairs, publish};
 use crate::{Next, StoredStatus};
@@ -141,7 +141,7 @@ pub(super) async fn answer_during_the_suspension_is_not_lost(store: Subject) {
             let (store, lease) = (store.clone(), lease.clone());
             tokio::spawn(async move { store.answer(&lease, &[("a", "1")]).await })
         };
-        // A commit that changes asks is written differently from one that does not.
+        // Stores write a commit that changes asks in another way than others.
         let read: &[&str] = if round % 2 == 0 { &["b"] } else { &[] };
         store.commit(&lease, keep().taken(read).suspend()).await;
         answering.await.expect("the answer is accepted");

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-/// A collector on a free port, until the runtime ends.
+/// A collector on a free port. It ends with the Tokio runtime.
 pub(super) struct Collector {
     address: SocketAddr,
     spans: Arc<Mutex<Vec<ReceivedSpan>>>,
@@ -168,7 +168,7 @@ impl ReceivedSpan {
     }
 }
 
-/// The tree of all spans as text, ordered by time. Equal siblings, such as repeated polls of a task, are listed once.
+/// The trees of the root spans as text, ordered by time. Equal sibling trees, such as repeated polls, are listed once.
 pub(super) fn tree(spans: &[ReceivedSpan]) -> String {
     let mut children: BTreeMap<String, Vec<&ReceivedSpan>> = BTreeMap::new();
     for span in spans {

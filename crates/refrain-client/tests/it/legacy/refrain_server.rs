@@ -50,7 +50,7 @@ async fn fleet_of(size: usize) -> Vec<Instance> {
     fleet
 }
 
-/// A proxy that cuts the first call stream after its first event, and sends these statuses to the first GETs.
+/// A proxy that cuts the first call stream after its first event, and sends these status lines (and headers) to the first GETs.
 async fn proxy_to(fleet: &[Instance], statuses: &[&'static str]) -> FaultProxy {
     let mut plan = Plan::default().fault(CALL, 1, Fault::CutUnfinished);
     for (index, status) in statuses.iter().enumerate() {
@@ -94,7 +94,7 @@ async fn stream_resumes_after_busy_instances() {
     assert_eq!(asked.load(Ordering::SeqCst), 1, "the ask is made once");
 }
 
-/// An instance may be killed while it relays an answer to the holder of the call.
+/// As if an instance were killed while it relays an answer to the holder of the call.
 #[tokio::test]
 async fn call_completes_if_its_answer_or_the_acknowledgement_is_lost() {
     for fault in [Fault::LoseRequest, Fault::LoseResponse] {
@@ -113,7 +113,7 @@ async fn stream_resumes_at_the_instance_that_has_it() {
     let proxy = proxy_to(&fleet, &[]).await;
     let (client, _) = client(&proxy).await;
     assert_eq!(called(&client, "count").await.unwrap(), "counted");
-    // The first attempt goes to the instance without the stream.
+    // The proxy alternates: the instance without the stream comes first.
     assert_eq!(proxy.count(RESUME).0, 2);
 }
 
