@@ -15,8 +15,8 @@ use tracing_subscriber::{EnvFilter, Layer};
 const FILTER: &str = "RUST_LOG";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Starts logging to `writer`, and the [export of traces](telemetry) if the environment asks for it. `level` is the filter
-/// if `$RUST_LOG` is not set, `service` the name of the service in traces.
+/// Starts logging to `writer` (standard error), and the [export of traces](telemetry) if the environment asks for it. `level`
+/// is the filter without `$RUST_LOG`, `service` the name of the service in traces.
 pub fn start<W>(
     service: &str,
     level: &str,
@@ -31,7 +31,7 @@ where
         Err(VarError::NotPresent) => default_filter(level),
         Err(VarError::NotUnicode(_)) => return Err(format!("${FILTER} is not UTF-8").into()),
     };
-    // Colours on a terminal, unless NO_COLOR or a similar variable is set.
+    // Colours if stderr is a terminal, unless NO_COLOR or the like is set.
     let colours = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
     let provider = telemetry::start(service)?;
     let Some(exporter) = &provider else {

@@ -134,7 +134,7 @@ impl IncomingAsk {
         }
     }
 
-    /// The kind; `None` if unknown.
+    /// The kind; `None` for [`Self::Unknown`].
     pub fn kind(&self) -> Option<AskKind> {
         match self {
             Self::Form(_) => Some(AskKind::Form),
@@ -348,12 +348,12 @@ impl AskAnswer {
         )))
     }
 
-    /// Accepts without content: the consent to visit a URL.
+    /// The consent to visit a URL: accepts without content.
     pub fn visited() -> Self {
         Self::Accept(Map::new())
     }
 
-    /// Reads the protocol's JSON form of an answer to an ask of this kind.
+    /// Reads an answer to an ask of this kind from the protocol's JSON.
     pub fn read(kind: AskKind, answer: &Value) -> Result<Self, InvalidAnswer> {
         let invalid = |error: serde_json::Error| InvalidAnswer(error.to_string());
         let raw = to_raw_value(answer).map_err(invalid)?;

@@ -9,8 +9,8 @@ pub const EVENTS: u32 = 100;
 /// The interval of [`EVENTS`].
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Logs an event like `tracing::event!`, at most 100 times in ten seconds from one line of code. After that, the next event
-/// has the field `suppressed` with the number of events that were not logged.
+/// Logs an event like `tracing::event!`, at most 100 times in ten seconds from one line of code. After that, the next logged
+/// event has the field `suppressed`: how many events were not logged.
 ///
 /// ```ignore
 /// limited_event!(WARN, %error, "relayed request rejected");

@@ -71,7 +71,7 @@ impl<T: Clone> PagedMap<T> {
 
     /// The page after a cursor, and the cursor for the next page.
     pub(crate) fn page(&self, cursor: Option<&Cursor>, size: usize) -> (Vec<&T>, Option<Cursor>) {
-        // Instances may number entries differently, so the name decides. The number is for entries removed since.
+        // Goes by the name, as instances may number entries differently; by the number if the entry was removed.
         let number = |cursor: &Cursor| match self.by_name.get(cursor.name.as_str()) {
             Some((number, _)) => *number,
             None => cursor.number,
@@ -88,7 +88,7 @@ impl<T: Clone> PagedMap<T> {
     }
 }
 
-/// A position in a list: the last entry of a page. Changes between two pages neither skip nor repeat entries.
+/// A position in a list: the last entry of a page. While it stays, no other that stays is skipped or repeated.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
     number: u64,

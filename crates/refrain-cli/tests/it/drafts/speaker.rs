@@ -32,8 +32,8 @@ enum Connection {
     },
 }
 
-/// A client of a draft. In example messages of the draft's document, it replaces the state and the task id by those it received
-/// last.
+/// A client of a draft of MCP. In the examples of its document, it replaces the state and the task id by the server's last
+/// ones.
 pub(crate) struct Speaker {
     draft: Draft,
     connection: Connection,
@@ -113,7 +113,7 @@ impl Speaker {
         }
     }
 
-    /// Uses another draft of the same process from now on.
+    /// Speaks another draft with this server from now on.
     pub(crate) fn set_draft(&mut self, draft: Draft) {
         self.draft = draft;
     }

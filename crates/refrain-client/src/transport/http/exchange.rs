@@ -23,11 +23,11 @@ use std::sync::Arc;
 /// The maximum number of characters that an error quotes from an invalid body.
 const EXCERPT_MAX: usize = 300;
 
-/// The outcome of checking a body or event. [`large_message`] runs this check once for each text.
+/// The outcome of checking a body or event, in one run of [`large_message::parse`].
 struct CheckedText {
     excerpt: String,
     size: Result<(), ErrorKind>,
-    /// Whether it looks like a message. With an error status: whether it is one.
+    /// Whether it is a message: on success a guess (true without a request id).
     is_message: bool,
     /// Empty if it has too many values.
     messages: Vec<String>,
@@ -49,7 +49,7 @@ pub(crate) struct HttpExchange {
     ready: VecDeque<String>,
     resume: Option<StreamResumption>,
     translate: Option<ReplyTranslator>,
-    /// Whether the response is empty, as it is unless the server reports an error ([`OutgoingMessage::is_silent`]).
+    /// Whether the response to a [silent](OutgoingMessage::is_silent) message was empty: it reported no error.
     pub(crate) is_done: bool,
 }
 
@@ -158,7 +158,7 @@ impl HttpExchange {
     }
 
     /// The size that decides where a message is parsed. On a subscription or session stream,
-    /// messages are parsed at once: they must not be lost if the future that waits for the next one
+    /// messages are parsed in place: they must not be lost if the future that waits for the next one
     /// is dropped.
     fn parsed_bytes(&self, text: &str) -> usize {
         self.remaining.map_or(0, |_| text.len())
@@ -195,7 +195,7 @@ impl HttpExchange {
     }
 
     async fn read_more(&mut self) -> LinkResult<()> {
-        // Before reading: the future may be dropped while it waits.
+        // Before reading, so that a future dropped here loses nothing.
         self.pace.wait().await;
         let Some(events) = &mut self.events else {
             return Err(stream_ended());
@@ -263,7 +263,7 @@ impl HttpExchange {
                 return Err(LinkError::Final(self.link.limits.message_too_large()));
             }
             body.extend_from_slice(&chunk);
-            // Many small chunks cost more time than their bytes.
+            // Each chunk costs time, even a small one.
             self.pace.count_messages(0, 1);
             self.pace.wait().await;
             let reserved = self.reserved.resize(body.len());

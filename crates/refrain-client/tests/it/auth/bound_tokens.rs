@@ -16,7 +16,7 @@ async fn whoami(cx: Cx) -> Result<String> {
     Ok(cx.principal().id().unwrap_or("anonymous").to_owned())
 }
 
-/// A server whose tokens come from this issuer.
+/// Starts a server, and makes the issuer bind tokens.
 async fn start(issuer: &OAuthServer) -> (Instance, String) {
     let listener = listen().await;
     let url = url_of(&listener);
