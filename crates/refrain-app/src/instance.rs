@@ -110,11 +110,11 @@ impl<F: Args> InstanceFlags<F> {
                 tracing::error!(%error, "instance failed");
                 Ok(ExitCode::FAILURE)
             }
-            ended => ended.map(|()| ExitCode::SUCCESS),
+            ended => ended,
         }
     }
 
-    /// Builds the program's setup, runs it, and stops it even if it failed.
+    /// Builds the program's setup, runs it, and stops it even if it failed. A second signal ends everything at once.
     async fn run_setup<C>(
         &self,
         app: &App<F, C>,
@@ -122,18 +122,18 @@ impl<F: Args> InstanceFlags<F> {
         own: C,
         endpoints: &EndpointFlags,
         work: impl AsyncFnOnce(Servers, &Config, Shutdown) -> Result<(), AppError>,
-    ) -> Result<(), AppError> {
+    ) -> Result<ExitCode, AppError> {
         let config = checked.config.clone();
         let store = servers::open_store(app, &mut checked).await?;
         // Installed before the instance is announced: a reader of that line may send a signal at once.
-        let mut stop = signals::shutdown()?;
+        let (mut stop, abort) = signals::shutdown()?;
         let Setup {
             builder,
             on_start,
             on_stop,
         } = tokio::select! {
             setup = app.build.build(&self.app, own) => setup?,
-            () = &mut stop => return Ok(()),
+            () = &mut stop => return Ok(ExitCode::SUCCESS),
         };
         let ended = async {
             let servers = Servers::build(app, &self.app, &builder, checked, &store, endpoints)?;
@@ -146,11 +146,17 @@ impl<F: Args> InstanceFlags<F> {
                 failed = run_metrics(metrics, server) => failed,
             }
         };
-        let ended = ended.await;
-        if tokio::time::timeout(STOP_TIMEOUT, on_stop).await.is_err() {
-            tracing::warn!(seconds = STOP_TIMEOUT.as_secs(), "stop hook timed out");
+        let run = async {
+            let ended = ended.await;
+            if tokio::time::timeout(STOP_TIMEOUT, on_stop).await.is_err() {
+                tracing::warn!(seconds = STOP_TIMEOUT.as_secs(), "stop hook timed out");
+            }
+            ended
+        };
+        tokio::select! {
+            ended = run => ended.map(|()| ExitCode::SUCCESS),
+            () = abort => Ok(ExitCode::FAILURE),
         }
-        ended
     }
 }
 

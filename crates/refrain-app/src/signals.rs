@@ -6,19 +6,24 @@ use crate::tls::TlsFiles;
 use crate::{AppError, keys, secret_file};
 use refrain::auth::BearerTokens;
 use refrain::server::{Server, TlsCertificate};
+use std::future::pending;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::task::{JoinSet, spawn_blocking};
 
 /// How long a reload may read a file. The thread that reads is not stopped.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Resolves at the first SIGTERM or SIGINT. A further one, more than a second later, ends the process at once.
+/// Resolves at the first SIGTERM or SIGINT.
 pub(crate) type Shutdown = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-pub(crate) fn shutdown() -> Result<Shutdown, AppError> {
+/// Resolves at a further SIGTERM or SIGINT, more than a second later.
+pub(crate) type Abort = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+pub(crate) fn shutdown() -> Result<(Shutdown, Abort), AppError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut next_signal = async move || {
@@ -27,7 +32,8 @@ pub(crate) fn shutdown() -> Result<Shutdown, AppError> {
             _ = interrupt.recv() => {}
         }
     };
-    Ok(Box::pin(async move {
+    let (sender, aborted) = oneshot::channel();
+    let shutdown = Box::pin(async move {
         next_signal().await;
         tokio::spawn(async move {
             // Some supervisors send each signal twice, to the process and to its group.
@@ -38,9 +44,16 @@ pub(crate) fn shutdown() -> Result<Shutdown, AppError> {
             {}
             next_signal().await;
             tracing::warn!("second shutdown signal: aborting running calls");
-            std::process::exit(1);
+            let _ = sender.send(());
         });
-    }))
+    });
+    let abort = Box::pin(async move {
+        // If the first signal has not arrived, the sender still exists.
+        if aborted.await.is_err() {
+            pending::<()>().await;
+        }
+    });
+    Ok((shutdown, abort))
 }
 
 /// Reloads the key file, the certificate and the token file on SIGHUP. If one cannot be read, the old one stays in use.

@@ -3,8 +3,10 @@
 use crate::support::terminal::Terminal;
 use crate::support::{BackendLedger, Call, Client, Files, Instance, Reply, Serve, within};
 use refrain_testkit::net::Connection;
+use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 
 /// Causes many kinds of log events, and returns the secrets that must not be logged.
 async fn cause_events(instance: &mut Instance, keys: &Path) -> Vec<String> {
@@ -248,6 +250,46 @@ async fn output_of_a_backend_is_logged_at_a_limited_rate() {
         let logged = gateway.log.count(event);
         assert!(logged < 5 * limit, "{event}: {logged}");
     }
+}
+
+/// Otherwise its backends would run for ever.
+#[tokio::test]
+async fn second_signal_also_ends_the_backends_of_a_gateway() {
+    let files = Files::new();
+    let command = BackendLedger::new(&files).command(&["--stubborn"]);
+    let config = files.write(
+        "gateway.toml",
+        &format!("[backends.tested]\ncommand = {command}\n"),
+    );
+    let mut gateway = Serve::gateway().config(&config).start().await;
+    let client = Client::new(gateway.address);
+    let reply = client.round(&mut Call::new("process", json!({}))).await;
+    let Reply::Done(process) = &reply else {
+        panic!("{reply:?}");
+    };
+    let process: Value = serde_json::from_str(process).expect("JSON");
+    let pid = process["pid"]
+        .as_i64()
+        .and_then(|pid| i32::try_from(pid).ok());
+    let pid = pid.and_then(Pid::from_raw).expect("a process id");
+    let mut call = Call::new("ask", json!({"subject": "cup"}));
+    let asked = client.round(&mut call).await;
+    assert!(matches!(&asked, Reply::Asked(_)), "{asked:?}");
+    // A signal in the first second after the first one is ignored.
+    within("the second signal", async {
+        while gateway.log.count("second shutdown signal") == 0 {
+            gateway.signal(Signal::INT);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+    assert_eq!(gateway.ended().await.code(), Some(1));
+    within("the end of the backend", async {
+        while test_kill_process(pid).is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
