@@ -65,7 +65,7 @@ impl InstanceLimits {
             Limiter::new(resource, limit, each).reserve_for_principals(has_authenticator)
         };
         let byte_limiter = |resource, limit, each| {
-            Limiter::bytes(resource, limit, each).reserve_for_principals(has_authenticator)
+            Limiter::leaving_room(resource, limit, each).reserve_for_principals(has_authenticator)
         };
         let (live, live_each) = (settings.live_calls, settings.live_calls_each);
         let body_all = settings.body_all.max(settings.body);

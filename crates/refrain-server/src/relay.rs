@@ -200,7 +200,8 @@ impl Relay {
         let response_timeout =
             limits.round_time.max(limits.keep_alive).min(MAX_TIMEOUT) + RESPONSE_MARGIN;
         let (relays, relays_each) = relay_limits(limits, file_limit());
-        let limiter = Limiter::new("relayed requests", relays, relays_each);
+        // A legacy client needs several at once, so a caller with one must get more of the last ones.
+        let limiter = Limiter::leaving_room("relayed requests", relays, relays_each);
         Ok(Self {
             own,
             limiter: limiter.reserve_for_principals(limits.has_authenticator),

@@ -75,7 +75,7 @@ impl SessionStates {
                 limits.sessions_each,
             )
             .reserve_for_principals(limits.has_authenticator),
-            bytes: Limiter::bytes(
+            bytes: Limiter::leaving_room(
                 "bytes of subscribed URIs",
                 limits.session_bytes,
                 limits.session_bytes_each,

@@ -146,8 +146,12 @@ impl Limiter {
         Self::with_sharing(resource, limit, limit_per_caller, Sharing::LeavesQuarter)
     }
 
-    /// A limiter of bytes. A caller has at most as many as are free, but no quarter is left to new callers.
-    pub(crate) fn bytes(resource: &'static str, limit: usize, limit_per_caller: usize) -> Self {
+    /// A limiter whose callers have at most as many units as are free. No quarter is left to new callers.
+    pub(crate) fn leaving_room(
+        resource: &'static str,
+        limit: usize,
+        limit_per_caller: usize,
+    ) -> Self {
         Self::with_sharing(resource, limit, limit_per_caller, Sharing::LeavesRoom)
     }
 
@@ -437,7 +441,7 @@ mod tests {
 
     #[test]
     fn permit_for_several_units_is_limited_by_their_sum() {
-        let limiter = Limiter::bytes("bytes", 100, 60).reserve_for_principals(false);
+        let limiter = Limiter::leaving_room("bytes", 100, 60).reserve_for_principals(false);
         let mut first = limiter.acquire_many(key("a"), 40).expect("a permit");
         first
             .grow(20)
@@ -480,7 +484,10 @@ mod tests {
 
     #[test]
     fn quarter_is_reserved_for_authenticated_callers() {
-        for limiter in [Limiter::new("calls", 16, 8), Limiter::bytes("bytes", 16, 8)] {
+        for limiter in [
+            Limiter::new("calls", 16, 8),
+            Limiter::leaving_room("bytes", 16, 8),
+        ] {
             let limiter = limiter.reserve_for_principals(true);
             let address = |number: u32| LimitKey::address(IpAddr::from(number.to_be_bytes()));
             let permits = (0..16).map(|number| limiter.acquire(address(number)));
